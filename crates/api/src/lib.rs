@@ -46,7 +46,7 @@ pub mod retention;
 pub mod timers;
 
 pub use actions::Actions;
-pub use log::AccessLog;
+pub use log::{AccessLog, Line};
 pub use page::Figures;
 pub use pipeline::{Api, Parts};
 

@@ -41,6 +41,8 @@ pub struct Line<'a> {
     pub account: Option<&'a str>,
     pub key: Option<&'a str>,
     pub error: Option<&'a str>,
+    /// The server that a proxy forwarded the request to.
+    pub backend: Option<&'a str>,
 }
 
 impl AccessLog {
@@ -75,6 +77,7 @@ impl AccessLog {
             ("\",\"account\":\"", line.account),
             ("\",\"key\":\"", line.key),
             ("\",\"error\":\"", line.error),
+            ("\",\"backend\":\"", line.backend),
         ] {
             if let Some(value) = value {
                 out.push_str(name);
@@ -147,6 +150,7 @@ mod tests {
             account: None,
             key: Some("key_1"),
             error: Some("route_not_found"),
+            backend: None,
         });
         let (text, lost) = log.take();
         assert_eq!((text.lines().count(), lost), (1, 0));

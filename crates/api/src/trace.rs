@@ -223,6 +223,7 @@ impl Request {
             account: caller.map(|caller| caller.account.as_str()),
             key: caller.map(|caller| caller.key.as_str()),
             error: self.trace.error.as_deref(),
+            backend: None,
         });
     }
 }

@@ -23,6 +23,8 @@ pub struct Args {
 pub enum Command {
     /// Serve a schema: API, event log, health, metrics, OpenAPI
     Serve(Box<Serve>),
+    /// Forward requests to backends: a reverse proxy
+    Proxy(Box<Proxy>),
     /// Write a commented example schema
     Init(Init),
     /// Check a schema file; print all errors with line and column
@@ -73,24 +75,10 @@ pub struct Serve {
     pub schema: SchemaFile,
     #[command(flatten)]
     pub data: Data,
-    /// Address to listen on; port 0 selects a free port
-    #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub listening: Listening,
     #[command(flatten)]
     pub accept: Accept,
-    #[command(flatten)]
-    pub tls: Tls,
-    #[command(flatten)]
-    pub peers: Peers,
-    /// HTTP/1.1 clients that receive 103 Early Hints
-    #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
-    pub early_hints: Hints,
-    /// Separate address for /metrics, without TLS or keys; shows the names of all accounts
-    #[arg(long, value_name = "ADDR", env = "RESTIVE_METRICS_LISTEN")]
-    pub metrics_listen: Option<SocketAddr>,
-    /// Without TLS: accept HTTP/2 with prior knowledge
-    #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
-    pub prior_knowledge: Switch,
     /// Requests per key and window, such as 100/1s, or `off` [default: the limit of the schema]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
@@ -106,6 +94,83 @@ pub struct Serve {
     /// Seconds to accept requests after the stop signal, while /health already returns 503
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
+}
+
+/// The listening sockets, of the service and of the proxy.
+#[derive(Arguments)]
+pub struct Listening {
+    /// Address to listen on; port 0 selects a free port
+    #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
+    #[arg(value_parser = address)]
+    pub listen: SocketAddr,
+    #[command(flatten)]
+    pub tls: Tls,
+    #[command(flatten)]
+    pub peers: Peers,
+    /// HTTP/1.1 clients that receive 103 Early Hints
+    #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
+    pub early_hints: Hints,
+    /// Separate address for /metrics, without TLS or keys; shows the names of all accounts
+    #[arg(long, value_name = "ADDR", env = "RESTIVE_METRICS_LISTEN")]
+    pub metrics_listen: Option<SocketAddr>,
+    /// Without TLS: accept HTTP/2 with prior knowledge
+    #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
+    pub prior_knowledge: Switch,
+}
+
+/// An address with a port; without a host, such as `:443`, all addresses of the machine.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    let full = match text.strip_prefix(':') {
+        Some(port) => format!("[::]:{port}"),
+        None => text.to_owned(),
+    };
+    let message = "write an address and a port, such as 127.0.0.1:8080 or :443";
+    full.parse().map_err(|_| message.to_owned())
+}
+
+/// Forward requests to backends.
+#[derive(Arguments)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Proxy {
+    #[command(subcommand)]
+    pub command: Option<ProxyCommand>,
+    #[command(flatten)]
+    pub backends: ProxyConfig,
+    /// Report all errors of the configuration and exit
+    #[arg(long)]
+    pub check: bool,
+    #[command(flatten)]
+    pub data: Data,
+    #[command(flatten)]
+    pub listening: Listening,
+    /// Log each request as one JSON line on stderr
+    #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
+    pub access_log: Switch,
+}
+
+/// Where requests go: servers for all of them, or a file with sites and routes.
+#[derive(Arguments)]
+pub struct ProxyConfig {
+    /// Server that all requests are forwarded to; repeat it for several
+    #[arg(long, value_name = "ADDR|URL", env = "RESTIVE_TO", value_delimiter = ',')]
+    #[arg(conflicts_with = "config")]
+    pub to: Vec<String>,
+    /// Configuration file with sites, routes and backends (see docs/proxy.md)
+    #[arg(long, value_name = "FILE", env = "RESTIVE_PROXY_CONFIG")]
+    pub config: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+pub enum ProxyCommand {
+    /// Show what the proxy does with a request: route, servers, timeouts, retries, headers
+    Explain {
+        #[command(flatten)]
+        backends: ProxyConfig,
+        /// Method of the request
+        method: String,
+        /// URL of the request, such as https://example.com/v1/books
+        url: String,
+    },
 }
 
 /// Schema edits since the last start that are neither safe nor declared (see `plan`).

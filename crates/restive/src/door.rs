@@ -1,19 +1,17 @@
 //! Listening sockets: which addresses are bound, which protocols they serve, and which proxies are
 //! trusted.
 
-use crate::args::{Hints, Peers, Serve, Switch};
-use crate::operator;
+use crate::args::{Hints, Listening, Peers, Switch};
 use crate::redirect::{Redirect, Tokens};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
-use api::Api;
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use wire::{EarlyHints, Limits, Listener, Running, Shutdown};
+use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
 
 /// Attempts to find a port that is free for both TCP and UDP.
 const CHOICES: usize = 16;
@@ -38,13 +36,13 @@ pub struct Open {
 impl Door {
     /// Binds before anything else is done, because a port in use is the most frequent mistake.
     /// `secure` loads the certificates later.
-    pub fn bind(serve: &Serve) -> anyhow::Result<(Door, Option<Source>)> {
-        let tokens = serve.tls.redirect_http.map(|_| Tokens::default());
-        let source = tls::source(&serve.tls, tokens.clone())?;
-        if source.is_none() && serve.tls.redirect_http.is_some() {
+    pub fn bind(given: &Listening) -> anyhow::Result<(Door, Option<Source>)> {
+        let tokens = given.tls.redirect_http.map(|_| Tokens::default());
+        let source = tls::source(&given.tls, tokens.clone())?;
+        if source.is_none() && given.tls.redirect_http.is_some() {
             bail!("--redirect-http needs HTTPS, which is not served; add --tls or --tls-cert");
         }
-        let Peers { trusted_proxies, proxy_protocol, .. } = &serve.peers;
+        let Peers { trusted_proxies, proxy_protocol, .. } = &given.peers;
         let proxy_protocol = *proxy_protocol == Switch::On;
         if proxy_protocol && trusted_proxies.is_empty() {
             bail!(
@@ -53,28 +51,28 @@ impl Door {
             );
         }
         // A load balancer that sends the PROXY protocol does not forward QUIC.
-        let http3 = source.is_some() && serve.tls.http3 == Switch::On && !proxy_protocol;
+        let http3 = source.is_some() && given.tls.http3 == Switch::On && !proxy_protocol;
         let listener = match http3 {
-            true => bind_both(serve.listen)?,
-            false => bind(serve.listen)?,
+            true => bind_both(given.listen)?,
+            false => bind(given.listen)?,
         };
         let behind = |listener: Listener| {
             listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol)
         };
-        let early_hints = match serve.early_hints {
+        let early_hints = match given.early_hints {
             Hints::Asked => EarlyHints::Asked,
             Hints::Always => EarlyHints::Always,
             Hints::Off => EarlyHints::Off,
         };
         let listener =
-            listener.early_hints(early_hints).prior_knowledge(serve.prior_knowledge == Switch::On);
-        let plain = serve.tls.redirect_http.map(bind).transpose()?;
+            listener.early_hints(early_hints).prior_knowledge(given.prior_knowledge == Switch::On);
+        let plain = given.tls.redirect_http.map(bind).transpose()?;
         let door = Door {
             listener: behind(listener),
             secured: None,
             redirect: plain.map(behind).zip(tokens),
-            metrics: serve.metrics_listen.map(bind).transpose()?,
-            limits: limits(&serve.peers),
+            metrics: given.metrics_listen.map(bind).transpose()?,
+            limits: limits(&given.peers),
         };
         Ok((door, source))
     }
@@ -101,13 +99,17 @@ impl Door {
     }
 
     /// Serves until the stop signal.
-    pub fn open(self, api: &Arc<Api>, shutdown: &Shutdown) -> anyhow::Result<Open> {
+    pub fn open(
+        self,
+        service: Arc<dyn Service>,
+        metrics: Arc<dyn Service>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Open> {
         let port = self.listener.local_addr().port();
         let certificates = self.secured.map(Secured::follow).transpose()?.map(tokio::spawn);
         let mut running =
-            vec![self.listener.run(api.clone(), self.limits.clone(), shutdown.clone())?];
+            vec![self.listener.run(service, self.limits.clone(), shutdown.clone())?];
         if let Some(listener) = self.metrics {
-            let metrics = Arc::new(operator::Metrics(api.clone()));
             running.push(listener.run(metrics, self.limits.clone(), shutdown.clone())?);
         }
         if let Some((listener, tokens)) = self.redirect {
@@ -169,6 +171,20 @@ pub struct Site {
     pub redirect: Option<SocketAddr>,
     /// The separate address of the metrics, which shows all accounts by name.
     pub metrics: Option<SocketAddr>,
+}
+
+impl Site {
+    /// Prints the addresses; the line `listening` comes last.
+    pub fn announce(&self) -> io::Result<()> {
+        if let Some(address) = self.redirect {
+            println!("redirecting http://{address}");
+        }
+        if let Some(address) = self.metrics {
+            println!("metrics on http://{address}/metrics");
+        }
+        println!("listening on {self}");
+        io::stdout().flush()
+    }
 }
 
 impl fmt::Display for Site {

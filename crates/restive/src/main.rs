@@ -21,6 +21,7 @@ mod outside;
 mod plan;
 mod private;
 mod process;
+mod proxy;
 mod redirect;
 mod replay;
 mod serve;
@@ -34,7 +35,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let command = Args::parse().command.unwrap_or_else(Command::default_serve);
-    if let Command::Serve(_) = command {
+    if let Command::Serve(_) | Command::Proxy(_) = command {
         memory::configure();
     }
     // Schemas and documents are not secret, so files of these commands get the default mode.
@@ -43,6 +44,10 @@ fn main() -> ExitCode {
     }
     let result = match command {
         Command::Serve(serve) => match serve::run(*serve) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Proxy(proxy) => match proxy::run(*proxy) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },

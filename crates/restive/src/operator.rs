@@ -2,15 +2,26 @@
 //! is needed: every client that can reach the address can read it, so it must be in a network of
 //! the operator.
 
-use api::Api;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 use std::sync::Arc;
 use wire::{Answer, Exchange, Fault, Response, Service};
 
-pub struct Metrics(pub Arc<Api>);
+/// Serves the metrics of a service.
+pub struct Metrics<S>(pub Arc<S>);
 
-impl Metrics {
+/// A service with metrics.
+pub trait Measured: Send + Sync + 'static {
+    fn metrics(&self) -> Response;
+}
+
+impl Measured for api::Api {
+    fn metrics(&self) -> Response {
+        self.operator_metrics()
+    }
+}
+
+impl<S: Measured> Metrics<S> {
     fn answer(&self, exchange: &Exchange) -> Response {
         if exchange.uri.path() != "/metrics" {
             return text(StatusCode::NOT_FOUND, "This address serves only /metrics.\n".to_owned());
@@ -20,17 +31,17 @@ impl Metrics {
             response.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
             return response;
         }
-        self.0.operator_metrics()
+        self.0.metrics()
     }
 }
 
-fn text(status: StatusCode, text: String) -> Response {
+pub fn text(status: StatusCode, text: String) -> Response {
     let mut response = Response::new(status, text);
     response.headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     response
 }
 
-impl Service for Metrics {
+impl<S: Measured> Service for Metrics<S> {
     fn call(&self, exchange: Exchange) -> Answer<'_> {
         let response = self.answer(&exchange);
         Box::pin(async move { response })

@@ -5,6 +5,7 @@ use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
 use crate::door::{Door, Open, Site};
+use crate::operator;
 use crate::outside::System;
 use crate::process;
 use crate::stop::{self, Part, Progress};
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 use store::sqlite::Edition;
-use store::{Heartbeat, Store};
+use store::{Heartbeat, Store, Watchdog};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
 use wire::{Shutdown, Trigger};
@@ -64,11 +65,11 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     check::warn_of_future(&schema);
     let edition = Edition { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
-    let (mut door, source) = Door::bind(&serve)?;
+    let (mut door, source) = Door::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
     if let Some(source) = source {
-        door = door.secure(Secured::load(source, &serve.data.data, serve.listen.ip())?);
+        door = door.secure(Secured::load(source, &serve.data.data, serve.listening.listen.ip())?);
     }
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {
@@ -77,7 +78,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
-        let listened = serve.peers.max_connections;
+        let listened = serve.listening.peers.max_connections;
         let hub = Arc::new(hub(&schema, &store, &*outside, listened).await?);
         let actions = Arc::new(Actions::start(store.watchdog())?);
         let parts = Parts {
@@ -96,7 +97,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         // The same for SIGPIPE, from a log without a reader. It is ignored from the start, unless
         // the attempt to execute the program again failed (`memory`).
         let _broken_pipe = signal(SignalKind::pipe())?;
-        let log = api.access_log().map(|log| LogWriter::start(log, &store));
+        let log = api.access_log().map(|log| LogWriter::start(log, store.watchdog()));
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
         let service = Service {
@@ -119,24 +120,13 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let watchdog = store.watchdog().clone();
         let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
-        let open = door.open(&api, &shutdown)?;
+        let metrics = Arc::new(operator::Metrics(api.clone()));
+        let open = door.open(api.clone(), metrics, &shutdown)?;
         drop(api);
-        announce(&site)?;
+        site.announce()?;
         stop.await;
         service.stop(&trigger, open, &progress).await
     })
-}
-
-/// Prints the addresses; the line `listening` comes last.
-fn announce(site: &Site) -> std::io::Result<()> {
-    if let Some(address) = site.redirect {
-        println!("redirecting http://{address}");
-    }
-    if let Some(address) = site.metrics {
-        println!("metrics on http://{address}/metrics");
-    }
-    println!("listening on {site}");
-    std::io::stdout().flush()
 }
 
 /// The parts that run from start to stop.
@@ -343,16 +333,16 @@ fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
 }
 
 /// Writes buffered log lines to stderr, and the rest of them when dropped.
-struct LogWriter {
+pub struct LogWriter {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl LogWriter {
-    fn start(log: Arc<AccessLog>, store: &Arc<dyn Store>) -> LogWriter {
+    pub fn start(log: Arc<AccessLog>, watchdog: &Arc<Watchdog>) -> LogWriter {
         let (stop, stopped) = mpsc::channel();
         // The reader of the log may stop reading; then the write blocks.
-        let heartbeat = store.watchdog().watch("log");
+        let heartbeat = watchdog.watch("log");
         let thread = std::thread::spawn(move || {
             loop {
                 heartbeat.rest();

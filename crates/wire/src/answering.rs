@@ -67,6 +67,7 @@ pub(crate) fn exchange(
         headers: head.headers,
         peer: link.peer(),
         client,
+        is_secure: worker.terms.tls.is_some(),
         body,
         hints: hints.clone(),
     };

@@ -12,6 +12,8 @@ mod deadline;
 mod harness;
 mod live_client;
 mod odd;
+mod proxy;
+mod proxy_config;
 mod peers;
 mod shim;
 mod silent_accepts;

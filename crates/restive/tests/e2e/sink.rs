@@ -42,6 +42,7 @@ impl Manner {
 /// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
+    pub method: String,
     pub path: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
@@ -162,7 +163,8 @@ impl Sink {
 fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received> {
     let mut line = String::new();
     reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
-    let path = line.split(' ').nth(1)?.to_owned();
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
     let mut headers = Vec::new();
     loop {
         let mut line = String::new();
@@ -174,11 +176,11 @@ fn read(reader: &mut BufReader<TcpStream>, connection: usize) -> Option<Received
             None => break,
         }
     }
-    let length = headers.iter().find(|(name, _)| name == "content-length")?.1.parse().ok()?;
-    let mut body = vec![0; length];
+    let length = headers.iter().find(|(name, _)| name == "content-length");
+    let mut body = vec![0; length.map_or(Some(0), |(_, value)| value.parse().ok())?];
     reader.read_exact(&mut body).ok()?;
     let body = String::from_utf8(body).ok()?;
-    Some(Received { path, headers, body, connection, at: Instant::now() })
+    Some(Received { method, path, headers, body, connection, at: Instant::now() })
 }
 
 /// `None` at the end of the connection.

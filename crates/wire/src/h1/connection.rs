@@ -298,6 +298,7 @@ impl Connection {
             headers: head.headers,
             peer: self.link.peer(),
             client,
+            is_secure: self.link.worker.terms.tls.is_some(),
             body,
             hints,
         }

@@ -11,7 +11,7 @@ use super::target::Target;
 use crate::body::Body;
 
 /// Is given each interim response: 100, 103 or any other 1xx but 101.
-pub type Interim<'a> = dyn FnMut(StatusCode, HeaderMap) + Send + 'a;
+pub type Interim<'a> = dyn FnMut(StatusCode, HeaderMap) + Send + Sync + 'a;
 
 /// One request to be sent.
 pub struct Call<'a> {

@@ -1,0 +1,86 @@
+//! Explains what the proxy does with a request, without sending it: `restive proxy explain`.
+
+use std::fmt::Write as _;
+
+use http::{Method, Uri};
+
+use crate::config::{Action, Config, Edits, Route};
+use crate::route::{self, Routes};
+
+/// A text for people; an error is a reason why the request would not be routed.
+pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, String> {
+    let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let normal = route::normal(url.path());
+    let normal = normal.map_err(|_| "400: the path has dot segments or invalid escapes".to_owned());
+    let normal = normal?;
+    let path = normal.as_deref().unwrap_or(url.path());
+    let groups = config.groups;
+    let routes = Routes::new(config.sites, None);
+    let site = routes.site(host).ok_or(format!("421: no site has the host `{host}`"))?;
+    let served = site.route(path);
+    let route = &served.ok_or(format!("404: no route matches `{path}`"))?.route;
+    let mut out = String::new();
+    row(&mut out, "site", &site.name);
+    row(&mut out, "route", &route.path.to_string());
+    match &route.action {
+        Action::Redirect { to, status } => row(&mut out, "redirect", &format!("{status} {to}")),
+        Action::Files { folder } => row(&mut out, "files", &folder.display().to_string()),
+        Action::Forward { group, strip_prefix } => {
+            let group = &groups[*group];
+            let servers = group.servers.iter().map(|server| match server.weight {
+                1 => server.url.clone(),
+                weight => format!("{} (weight {weight})", server.url),
+            });
+            let servers: Vec<String> = servers.collect();
+            row(&mut out, "backend", &group.name);
+            row(&mut out, "servers", &servers.join(", "));
+            row(&mut out, "balance", group.balance.name());
+            let check = group.check.as_ref().map_or("off".to_owned(), |check| {
+                format!("GET {} every {:?}", check.path, check.interval)
+            });
+            row(&mut out, "check", &check);
+            if let Some(prefix) = strip_prefix {
+                row(&mut out, "strip", prefix);
+            }
+            row(&mut out, "retry", retry_class(method));
+            let times = route.timeouts;
+            let times = format!(
+                "connect {:?}, send {:?}, read {:?}",
+                times.connect, times.send, times.read
+            );
+            row(&mut out, "timeouts", &times);
+            row(&mut out, "max body", &format!("{} bytes", route.max_body_bytes));
+        }
+    }
+    describe_edits(&mut out, route);
+    if let Some(limit) = route.rate_limit {
+        let text = format!("{} requests per client and {:?}", limit.requests, limit.window);
+        row(&mut out, "rate limit", &text);
+    }
+    Ok(out)
+}
+
+fn row(out: &mut String, name: &str, value: &str) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(out, "{name:<12}{value}");
+}
+
+fn retry_class(method: &Method) -> &'static str {
+    match crate::forward::is_idempotent(method) {
+        true => "another server after a failed connection, a lost connection or 503",
+        false => "another server only if nothing was sent",
+    }
+}
+
+fn describe_edits(out: &mut String, route: &Route) {
+    for (name, Edits { remove, set }) in
+        [("request", &route.request_headers), ("response", &route.response_headers)]
+    {
+        for header in remove {
+            row(out, name, &format!("remove {header}"));
+        }
+        for (header, value) in set {
+            row(out, name, &format!("set {header}: {}", value.to_str().unwrap_or("(binary)")));
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! Headers on their way through the proxy: fields of one connection are removed, the client's
+//! address is added, and forged or ambiguous requests are refused. No I/O.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use http::header::{
+    ALT_SVC, CONNECTION, EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::{HeaderMap, HeaderValue, Version};
+
+use crate::config::Edits;
+use crate::error::Failure;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Fields of one connection (RFC 9110 7.6.1), and those that speak about this proxy's own place.
+const HOP_BY_HOP: [HeaderName; 10] = [
+    CONNECTION,
+    PROXY_CONNECTION,
+    KEEP_ALIVE,
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    TRAILER,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+    // A backend's alternative services are not reachable for clients.
+    ALT_SVC,
+];
+
+/// Whoever has these removed by `Connection` wants to change what the request means.
+const NEVER_NOMINATED: [&str; 8] = [
+    "host",
+    "forwarded",
+    "authorization",
+    "cookie",
+    "origin",
+    "idempotency-key",
+    "if-match",
+    "if-none-match",
+];
+
+/// Who sent a request, and how it arrived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sender<'a> {
+    pub(crate) peer: IpAddr,
+    pub(crate) client: IpAddr,
+    /// The peer is a proxy whose forwarding headers are believed.
+    pub(crate) is_trusted: bool,
+    pub(crate) is_secure: bool,
+    pub(crate) version: Version,
+    /// The name of this proxy in `Via`.
+    pub(crate) name: &'a str,
+}
+
+/// Whether a request is safe to forward.
+pub(crate) fn check(headers: &HeaderMap, name: &str) -> Result<(), Failure> {
+    if let Some(bad) = headers.keys().find(|key| key.as_str().contains('_')) {
+        let message = format!(
+            "The header name `{bad}` contains an underscore, which some servers read as a hyphen."
+        );
+        return Err(Failure::bad_request("malformed_request", message));
+    }
+    let has_name = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(name));
+    if headers.get_all(VIA).iter().any(has_name) {
+        let message = "The request came back to this proxy: its backend leads to the proxy.";
+        return Err(Failure::new(http::StatusCode::LOOP_DETECTED, "loop_detected", message));
+    }
+    let nominated = nominated(headers);
+    let is_protected = |option: &String| {
+        NEVER_NOMINATED.contains(&option.as_str())
+            || option.starts_with("content-")
+            || option.starts_with("x-forwarded-")
+            || option == X_REAL_IP.as_str()
+    };
+    match nominated.iter().find(|option| is_protected(option)) {
+        Some(option) => {
+            let message =
+                format!("`Connection` names `{option}`, which is not about a connection.");
+            Err(Failure::bad_request("malformed_request", message))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The headers of the forwarded request. Keeps `Upgrade` of a WebSocket handshake, which the
+/// upstream client completes with `Connection`.
+pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits) {
+    let upgrade = headers.get(UPGRADE).filter(|value| is_websocket(value)).cloned();
+    let upgrade = upgrade.filter(|_| nominated(headers).iter().any(|option| option == "upgrade"));
+    let takes_trailers = headers.get_all(TE).iter().any(|value| {
+        value.to_str().is_ok_and(|te| te.split(',').any(|c| c.trim().starts_with("trailers")))
+    });
+    strip(headers);
+    if sender.version >= Version::HTTP_2 {
+        // Wire answers it on these protocols; to the backend the body is there.
+        headers.remove(EXPECT);
+    }
+    add_forwarding(headers, sender);
+    add_via(headers, sender);
+    if let Some(upgrade) = upgrade {
+        headers.insert(UPGRADE, upgrade);
+    }
+    if takes_trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    apply(edits, headers);
+}
+
+/// The headers of the response for the client.
+pub(crate) fn response(headers: &mut HeaderMap, edits: &Edits) {
+    strip(headers);
+    apply(edits, headers);
+}
+
+pub(crate) fn apply(edits: &Edits, headers: &mut HeaderMap) {
+    for name in &edits.remove {
+        headers.remove(name);
+    }
+    for (name, value) in &edits.set {
+        headers.insert(name, value.clone());
+    }
+}
+
+/// First what `Connection` names, then the fixed set: in the other order the names would be lost.
+fn strip(headers: &mut HeaderMap) {
+    if headers.contains_key(CONNECTION) {
+        for option in nominated(headers) {
+            headers.remove(option.as_str());
+        }
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The fields that `Connection` names, in lower case.
+fn nominated(headers: &HeaderMap) -> Vec<String> {
+    let values = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let options = values.flat_map(|text| text.split(',')).map(str::trim);
+    let options = options.filter(|option| !option.is_empty()).map(str::to_ascii_lowercase);
+    options.filter(|option| !matches!(option.as_str(), "close" | "keep-alive")).collect()
+}
+
+fn is_websocket(value: &HeaderValue) -> bool {
+    value.as_bytes().eq_ignore_ascii_case(b"websocket")
+}
+
+/// Whether a request asks for a WebSocket, on any protocol.
+pub(crate) fn asks_for_websocket(headers: &HeaderMap) -> bool {
+    headers.get(UPGRADE).is_some_and(is_websocket)
+}
+
+/// Says for whom the request is sent. What a peer says that is not trusted is replaced.
+fn add_forwarding(headers: &mut HeaderMap, sender: Sender<'_>) {
+    if !sender.is_trusted {
+        for name in [&X_FORWARDED_FOR, &X_FORWARDED_PROTO, &X_FORWARDED_HOST, &FORWARDED] {
+            headers.remove(name);
+        }
+    }
+    let chain = chain(headers, sender);
+    if !headers.contains_key(X_FORWARDED_PROTO) {
+        headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme(sender.is_secure)));
+    }
+    if !headers.contains_key(X_FORWARDED_HOST)
+        && let Some(host) = headers.get(HOST).cloned()
+    {
+        headers.insert(X_FORWARDED_HOST, host);
+    }
+    if let Some(forwarded) = forwarded(&chain, headers) {
+        headers.insert(FORWARDED, forwarded);
+    }
+    if let Ok(chain) = HeaderValue::from_str(&chain.join(", ")) {
+        headers.insert(X_FORWARDED_FOR, chain);
+    }
+    if let Ok(client) = HeaderValue::from_str(&sender.client.to_string()) {
+        headers.insert(X_REAL_IP, client);
+    }
+}
+
+fn scheme(is_secure: bool) -> &'static str {
+    if is_secure { "https" } else { "http" }
+}
+
+/// The addresses from the client to the peer.
+fn chain(headers: &HeaderMap, sender: Sender<'_>) -> Vec<String> {
+    let peer = sender.peer.to_canonical().to_string();
+    let client = sender.client.to_string();
+    let values = headers.get_all(X_FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let mut chain: Vec<String> =
+        values.flat_map(|text| text.split(',')).map(|entry| entry.trim().to_owned()).collect();
+    if chain.is_empty() && client != peer {
+        chain.push(client);
+    }
+    chain.push(peer);
+    chain
+}
+
+/// The same as RFC 7239 writes it. Made from the chain alone, so that the two never contradict
+/// each other.
+fn forwarded(chain: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut text = String::new();
+    for (place, entry) in chain.iter().enumerate() {
+        if place > 0 {
+            text.push_str(", ");
+        }
+        match entry.parse::<IpAddr>() {
+            Ok(IpAddr::V4(address)) => write!(text, "for={address}"),
+            Ok(IpAddr::V6(address)) => write!(text, "for=\"[{address}]\""),
+            Err(_) => write!(text, "for=unknown"),
+        }
+        .ok()?;
+    }
+    let part = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    for (label, value) in [("host", part(&X_FORWARDED_HOST)), ("proto", part(&X_FORWARDED_PROTO))] {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        if let Some(value) = value.filter(|value| value.chars().all(is_plain)) {
+            write!(text, ";{label}=\"{value}\"").ok()?;
+        }
+    }
+    HeaderValue::from_str(&text).ok()
+}
+
+fn add_via(headers: &mut HeaderMap, sender: Sender<'_>) {
+    let version = match sender.version {
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    };
+    if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", sender.name)) {
+        headers.append(VIA, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(fields: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(name.parse::<HeaderName>().unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn sender(is_trusted: bool, client: &str) -> Sender<'static> {
+        Sender {
+            peer: "10.0.0.9".parse().unwrap(),
+            client: client.parse().unwrap(),
+            is_trusted,
+            is_secure: true,
+            version: Version::HTTP_11,
+            name: "restive-1",
+        }
+    }
+
+    fn forwarded_by(sender: Sender<'_>, fields: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = map(fields);
+        request(&mut headers, sender, &Edits::default());
+        headers
+    }
+
+    fn value<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+        headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    #[test]
+    fn what_an_untrusted_client_says_about_its_address_is_replaced() {
+        let headers = forwarded_by(
+            sender(false, "10.0.0.9"),
+            &[
+                ("host", "example.com:8443"),
+                ("x-forwarded-for", "1.1.1.1"),
+                ("x-forwarded-proto", "http"),
+                ("x-forwarded-host", "evil.example"),
+                ("x-real-ip", "1.1.1.1"),
+                ("forwarded", "for=1.1.1.1"),
+            ],
+        );
+        assert_eq!(value(&headers, "x-forwarded-for"), Some("10.0.0.9"));
+        assert_eq!(value(&headers, "x-real-ip"), Some("10.0.0.9"));
+        assert_eq!(value(&headers, "x-forwarded-proto"), Some("https"));
+        assert_eq!(value(&headers, "x-forwarded-host"), Some("example.com:8443"));
+        assert_eq!(
+            value(&headers, "forwarded"),
+            Some("for=10.0.0.9;host=\"example.com:8443\";proto=\"https\"")
+        );
+        assert_eq!(value(&headers, "via"), Some("1.1 restive-1"));
+    }
+
+    #[test]
+    fn a_trusted_proxys_chain_is_continued() {
+        let headers = forwarded_by(
+            sender(true, "2001:db8::7"),
+            &[
+                ("x-forwarded-for", "unknown, 2001:db8::7"),
+                ("x-forwarded-proto", "http"),
+                ("forwarded", "for=\"[2001:db8::7]\""),
+            ],
+        );
+        assert_eq!(value(&headers, "x-forwarded-for"), Some("unknown, 2001:db8::7, 10.0.0.9"));
+        assert_eq!(value(&headers, "x-forwarded-proto"), Some("http"));
+        assert_eq!(value(&headers, "x-real-ip"), Some("2001:db8::7"));
+        let expected = "for=unknown, for=\"[2001:db8::7]\", for=10.0.0.9;proto=\"http\"";
+        assert_eq!(value(&headers, "forwarded"), Some(expected));
+        let headers = forwarded_by(sender(true, "198.51.100.1"), &[]);
+        assert_eq!(value(&headers, "x-forwarded-for"), Some("198.51.100.1, 10.0.0.9"));
+    }
+
+    #[test]
+    fn fields_of_one_connection_stay_on_it() {
+        let headers = forwarded_by(
+            sender(false, "10.0.0.9"),
+            &[
+                ("connection", "close, X-Private"),
+                ("x-private", "1"),
+                ("keep-alive", "timeout=5"),
+                ("te", "trailers, deflate"),
+                ("proxy-authorization", "Basic x"),
+                ("upgrade", "websocket"),
+                ("accept", "*/*"),
+            ],
+        );
+        for gone in ["connection", "x-private", "keep-alive", "proxy-authorization", "upgrade"] {
+            assert_eq!(value(&headers, gone), None, "{gone}");
+        }
+        assert_eq!(value(&headers, "te"), Some("trailers"));
+        assert_eq!(value(&headers, "accept"), Some("*/*"));
+        let upgrade = [("connection", "keep-alive, Upgrade"), ("upgrade", "WebSocket")];
+        let headers = forwarded_by(sender(false, "10.0.0.9"), &upgrade);
+        assert_eq!(value(&headers, "upgrade"), Some("WebSocket"));
+        let upgrade = [("connection", "upgrade"), ("upgrade", "h2c")];
+        let headers = forwarded_by(sender(false, "10.0.0.9"), &upgrade);
+        assert_eq!(value(&headers, "upgrade"), None);
+        let mut headers =
+            map(&[("connection", "x-a"), ("x-a", "1"), ("alt-svc", "h3"), ("b", "2")]);
+        response(&mut headers, &Edits::default());
+        assert_eq!(headers, map(&[("b", "2")]));
+    }
+
+    #[test]
+    fn forged_and_ambiguous_requests_are_refused() {
+        for (fields, code) in [
+            (&[("connection", "close, host")][..], Some("malformed_request")),
+            (&[("connection", "Content-Length")], Some("malformed_request")),
+            (&[("connection", "x-forwarded-for")], Some("malformed_request")),
+            (&[("connection", "Authorization")], Some("malformed_request")),
+            (&[("x_forwarded_for", "1.1.1.1")], Some("malformed_request")),
+            (&[("via", "1.1 a, 1.1 restive-1")], Some("loop_detected")),
+            (&[("via", "1.1 restive-2")], None),
+            (&[("connection", "upgrade, x-private")], None),
+        ] {
+            let found = check(&map(fields), "restive-1").err().map(|failure| failure.code);
+            assert_eq!(found, code, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn edits_remove_first_and_then_set() {
+        let mut headers = map(&[("server", "x"), ("x-a", "1"), ("x-a", "2")]);
+        let edits = Edits {
+            remove: vec!["server".parse().unwrap()],
+            set: vec![("x-a".parse().unwrap(), "3".parse().unwrap())],
+        };
+        response(&mut headers, &edits);
+        assert_eq!(headers, map(&[("x-a", "3")]));
+    }
+}

@@ -1,0 +1,206 @@
+//! Forwards a request to a server of its group and the response back. A request goes to another
+//! server only if that cannot repeat an effect.
+
+pub(crate) mod headers;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HOST};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry};
+use wire::{Chunks, Cut, Exchange, Payload, Response, wants_events};
+
+use crate::balance::{Backend, InProgress, Pool};
+use crate::config::{Route, Timeouts};
+use crate::error::Failure;
+use crate::metrics::Outcome;
+use headers::Sender;
+
+/// Request bodies up to this size are held, so that the request can go to another server.
+const REPLAY_BYTES: u64 = 64 * 1024;
+/// The most servers that one request goes to.
+const MAX_ATTEMPTS: usize = 3;
+/// Streams and tunnels without a byte for this long are closed.
+const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
+
+/// What a request is forwarded with.
+pub(crate) struct Forward<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) pool: &'a Pool,
+    pub(crate) route: &'a Route,
+    pub(crate) sender: Sender<'a>,
+    /// The path for the backend, if it differs from that of the request.
+    pub(crate) path: Option<PathAndQuery>,
+}
+
+/// The response, and the server that gave it.
+pub(crate) struct Forwarded {
+    pub(crate) response: Response,
+    pub(crate) backend: Arc<Backend>,
+}
+
+impl Forward<'_> {
+    pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
+        let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
+        let is_long = wants_events(&headers) || headers::asks_for_websocket(&headers);
+        let is_idempotent = is_idempotent(&method);
+        let host = headers.get(HOST).cloned();
+        headers::request(&mut headers, self.sender, &self.route.request_headers);
+        let holds = body.declared_bytes().is_some_and(|bytes| bytes <= REPLAY_BYTES);
+        if is_idempotent && holds && !body.is_here() {
+            let read = body.read(REPLAY_BYTES as usize).await.map_err(Failure::body)?;
+            body = read.into();
+        }
+        let mut interim = |status: StatusCode, headers: HeaderMap| {
+            if status == StatusCode::EARLY_HINTS {
+                hints.send(headers);
+            }
+        };
+        let Some(first) = self.pool.backends.first() else { return Err(Failure::unavailable()) };
+        let mut call = Call::new(method, &first.server.target);
+        call.path = self.path.clone().or_else(|| uri.path_and_query().cloned());
+        call.host = host;
+        call.headers = headers;
+        call.body = body;
+        call.patience = patience(self.route.timeouts, is_long);
+        call.retry = if is_idempotent { Retry::Idempotent } else { Retry::Never };
+        call.interim = Some(&mut interim);
+        self.attempts(&mut call, is_idempotent).await
+    }
+
+    async fn attempts<'c>(
+        &'c self,
+        call: &mut Call<'c>,
+        is_idempotent: bool,
+    ) -> Result<Forwarded, Failure> {
+        let mut tried: Vec<usize> = Vec::new();
+        let mut failure = Failure::unavailable();
+        while tried.len() < MAX_ATTEMPTS {
+            let now = Instant::now();
+            let chosen = self.pool.choose(self.sender.client, &tried, now);
+            let Some((place, backend)) = chosen else { break };
+            tried.push(place);
+            let in_progress = InProgress::begin(backend);
+            call.target = &backend.server.target;
+            let outcome = self.client.open(call).await;
+            let now = Instant::now();
+            match outcome {
+                Ok(opened) => {
+                    self.note(backend, Outcome::of(opened.status), now);
+                    let again = opened.status == StatusCode::SERVICE_UNAVAILABLE
+                        && is_idempotent
+                        && !call.is_spent()
+                        && tried.len() < MAX_ATTEMPTS
+                        && self.pool.choose(self.sender.client, &tried, now).is_some();
+                    if !again {
+                        let response = self.respond(opened, in_progress);
+                        return Ok(Forwarded { response, backend: backend.clone() });
+                    }
+                    failure = Failure::unavailable();
+                }
+                Err(fault) => {
+                    if !matches!(fault, OutgoingFault::RequestBody(_)) {
+                        self.note(backend, Outcome::Failed, now);
+                        let (url, class) = (&backend.server.url, fault.class());
+                        tracing::debug!(url, class, %fault, "a backend did not respond");
+                    }
+                    failure = Failure::outgoing(&fault);
+                    let closed = matches!(fault, OutgoingFault::Reset(_)) && is_idempotent;
+                    if call.is_spent() || !(fault.is_unsent() || closed) {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    fn note(&self, backend: &Backend, outcome: Outcome, now: Instant) {
+        backend.metrics.count(outcome);
+        if outcome != Outcome::Failed {
+            return backend.health.succeeded(now);
+        }
+        let others = self.pool.backends.iter().filter(|other| other.health.is_usable(now)).count();
+        // At most half of the servers, and never the last one.
+        let may_eject = others > 1 && (others - 1) * 2 >= self.pool.backends.len();
+        if backend.health.failed(may_eject, now) {
+            let url = &backend.server.url;
+            tracing::warn!(url, "a server failed repeatedly and gets no requests for a while");
+        }
+    }
+
+    fn respond(&self, opened: Opened, mut in_progress: InProgress) -> Response {
+        let Opened { status, headers: mut fields, flow, tunnel, .. } = opened;
+        let upgrade = fields.get(http::header::UPGRADE).cloned();
+        headers::response(&mut fields, &self.route.response_headers);
+        let body = match tunnel {
+            Some(tunnel) => {
+                in_progress.becomes_stream();
+                if let Some(upgrade) = upgrade {
+                    fields.insert(http::header::UPGRADE, upgrade);
+                }
+                Payload::take_over(move |raw| async move {
+                    tunnel.relay(raw, STREAM_IDLE).await;
+                    drop(in_progress);
+                })
+            }
+            None => match flow.into_payload() {
+                Payload::Stream(chunks) => {
+                    if is_event_stream(&fields) {
+                        in_progress.becomes_stream();
+                    }
+                    Payload::Stream(Box::new(Counted { chunks, _in_progress: in_progress }))
+                }
+                whole => whole,
+            },
+        };
+        Response { status, headers: fields, body, ..Response::default() }
+    }
+}
+
+/// RFC 9110 9.2.2. Other methods may have an effect each time they arrive.
+pub(crate) fn is_idempotent(method: &Method) -> bool {
+    matches!(
+        *method,
+        Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE | Method::TRACE
+    )
+}
+
+fn patience(timeouts: Timeouts, is_long: bool) -> Patience {
+    Patience {
+        connect: timeouts.connect,
+        tls: timeouts.connect,
+        head: timeouts.read,
+        stall: if is_long { STREAM_IDLE } else { timeouts.read },
+        ..Patience::default()
+    }
+}
+
+fn is_event_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    kind.starts_with("text/event-stream")
+}
+
+/// A body whose server counts the request until the body has ended.
+struct Counted {
+    chunks: Box<dyn Chunks>,
+    _in_progress: InProgress,
+}
+
+impl Chunks for Counted {
+    fn length_bytes(&self) -> Option<u64> {
+        self.chunks.length_bytes()
+    }
+
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
+        self.chunks.poll_chunk(cx)
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        self.chunks.trailers()
+    }
+}

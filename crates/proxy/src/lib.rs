@@ -1,0 +1,24 @@
+//! The reverse proxy. Knows HTTP and its own configuration; knows no store and no schema.
+//!
+//! The way of a request: `route` (site and route) → `limit` → `balance` (a server) → `forward`
+//! (headers, upstream call, response). Files and redirects end at `files` and here. `health` and
+//! `checks` say which servers get requests.
+
+mod error;
+mod metrics;
+pub mod config;
+
+mod health;
+mod balance;
+mod checks;
+mod files;
+mod limit;
+mod route;
+
+mod forward;
+mod explain;
+mod pipeline;
+
+pub use config::{Config, ConfigError};
+pub use explain::explain;
+pub use pipeline::{Line, Outside, Proxy, Settings};

@@ -1,0 +1,353 @@
+//! The steps of a request, and the tables that a reload replaces.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use http::header::{
+    HOST, HeaderName, LOCATION, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use parking_lot::RwLock;
+use wire::outgoing::Client;
+use wire::{Answer, Exchange, Fault, Networks, Response, Service};
+
+use crate::balance::{Backend, Pool};
+use crate::checks;
+use crate::config::{Action, Config};
+use crate::error::Failure;
+use crate::files;
+use crate::forward::headers::{self, Sender};
+use crate::forward::{Forward, Forwarded};
+use crate::metrics::quoted;
+use crate::route::{self, Routes, ServedRoute, ServedSite};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What the proxy needs from the process.
+pub trait Outside: Send + Sync {
+    /// Writes a line of the access log.
+    fn log(&self, line: &Line<'_>);
+
+    /// Random bytes, for the name of this instance.
+    fn random(&self) -> u64;
+}
+
+/// One request in the access log.
+#[derive(Debug)]
+pub struct Line<'a> {
+    pub request_id: &'a str,
+    pub method: &'a str,
+    pub path: &'a str,
+    pub status: u16,
+    pub duration_us: u64,
+    /// Bytes of the body, where its length is known.
+    pub bytes: u64,
+    pub client: IpAddr,
+    pub error: Option<&'a str>,
+    /// The server that answered.
+    pub backend: Option<&'a str>,
+}
+
+/// Settings that a reload does not change.
+pub struct Settings {
+    /// Proxies whose forwarding headers are believed.
+    pub trusted: Networks,
+    pub outside: Arc<dyn Outside>,
+}
+
+/// The service of the proxy.
+pub struct Proxy {
+    table: RwLock<Arc<Table>>,
+    client: Client,
+    settings: Settings,
+    /// The name of this instance in `Via` and in request ids.
+    name: String,
+    requests: AtomicU64,
+}
+
+/// What a configuration becomes.
+struct Table {
+    routes: Routes,
+    pools: Vec<Arc<Pool>>,
+}
+
+impl Proxy {
+    pub fn new(config: Config, settings: Settings) -> Proxy {
+        let name = format!("restive-{:08x}", settings.outside.random() as u32);
+        let table = RwLock::new(Arc::new(Table::new(config, None)));
+        Proxy { table, client: Client::new(), settings, name, requests: AtomicU64::new(0) }
+    }
+
+    /// Replaces the configuration. Requests in progress end with the old one; servers that are in
+    /// both keep their state.
+    pub fn reload(&self, config: Config) {
+        let mut table = self.table.write();
+        *table = Arc::new(Table::new(config, Some(&table)));
+    }
+
+    /// Checks the health of the servers until it is dropped. A reload needs a new one.
+    pub fn checks(&self) -> impl Future<Output = ()> + Send + use<> {
+        checks::run(self.table.read().pools.clone())
+    }
+
+    /// The metrics in the Prometheus text format.
+    pub fn metrics(&self, out: &mut String) {
+        self.table.read().render(out);
+    }
+
+    async fn answer(&self, exchange: Exchange) -> Response {
+        let began = Instant::now();
+        let id = self.request_id();
+        let (method, uri, client) =
+            (exchange.method.clone(), exchange.uri.clone(), exchange.client);
+        let is_secure = exchange.is_secure;
+        let table = self.table.read().clone();
+        let mut seen = Seen::default();
+        let outcome = self.steps(&table, exchange, &id, &mut seen).await;
+        let (mut response, error, backend) = match outcome {
+            Ok(Answered { response, backend }) => (response, None, backend),
+            Err(failure) => (failure.response(&id), Some(failure.code), None),
+        };
+        if seen.site.is_none_or(|site| site.security_headers) {
+            secure(&mut response.headers, is_secure);
+        }
+        if !response.headers.contains_key(REQUEST_ID)
+            && let Ok(id) = HeaderValue::from_str(&id)
+        {
+            response.headers.insert(REQUEST_ID, id);
+        }
+        let duration_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(served) = seen.route {
+            served.state.metrics.count(response.status, duration_us);
+        }
+        self.settings.outside.log(&Line {
+            request_id: &id,
+            method: method.as_str(),
+            path: uri.path(),
+            status: response.status.as_u16(),
+            duration_us,
+            bytes: response.body.length_bytes().unwrap_or(0),
+            client,
+            error,
+            backend: backend.as_ref().map(|backend| backend.server.url.as_str()),
+        });
+        response
+    }
+
+    /// The order in which a request can fail.
+    async fn steps<'t>(
+        &self,
+        table: &'t Table,
+        mut exchange: Exchange,
+        id: &str,
+        seen: &mut Seen<'t>,
+    ) -> Result<Answered, Failure> {
+        headers::check(&exchange.headers, &self.name)?;
+        let normal = route::normal(exchange.uri.path()).map_err(|_| bad_path())?;
+        let path = normal.as_deref().unwrap_or(exchange.uri.path());
+        let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok());
+        let site = table.routes.site(host.unwrap_or_default()).ok_or_else(unknown_host)?;
+        seen.site = Some(site);
+        let served = site.route(path).ok_or_else(no_route)?;
+        seen.route = Some(served);
+        check_limits(served, &exchange)?;
+        let route = &served.route;
+        match &route.action {
+            Action::Redirect { to, status } => Ok(redirect(to, *status, path, &exchange).into()),
+            Action::Files { folder } => {
+                let (method, headers) = (&exchange.method, &exchange.headers);
+                let below = route.path.rest(path);
+                let mut response = files::respond(folder, method, below, headers).await?;
+                headers::apply(&route.response_headers, &mut response.headers);
+                Ok(response.into())
+            }
+            Action::Forward { group, strip_prefix } => {
+                if let Ok(id) = HeaderValue::from_str(id) {
+                    exchange.headers.insert(X_REQUEST_ID, id);
+                }
+                let peer = exchange.peer.ip();
+                let forward = Forward {
+                    client: &self.client,
+                    pool: &table.pools[*group],
+                    route,
+                    sender: Sender {
+                        peer,
+                        client: exchange.client,
+                        is_trusted: self.settings.trusted.contains(peer),
+                        is_secure: exchange.is_secure,
+                        version: exchange.version,
+                        name: &self.name,
+                    },
+                    path: match normal.is_some() || strip_prefix.is_some() {
+                        true => {
+                            let prefix = strip_prefix.as_deref();
+                            Some(forwarded_path(path, exchange.uri.query(), prefix)?)
+                        }
+                        false => None,
+                    },
+                };
+                let Forwarded { response, backend } = forward.run(exchange).await?;
+                Ok(Answered { response, backend: Some(backend) })
+            }
+        }
+    }
+
+    fn request_id(&self) -> String {
+        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        format!("req_{}_{number}", self.name.trim_start_matches("restive-"))
+    }
+}
+
+/// What is known of a request when it fails.
+#[derive(Default)]
+struct Seen<'t> {
+    site: Option<&'t ServedSite>,
+    route: Option<&'t ServedRoute>,
+}
+
+/// A response, and the server that gave it.
+struct Answered {
+    response: Response,
+    backend: Option<Arc<Backend>>,
+}
+
+impl From<Response> for Answered {
+    fn from(response: Response) -> Answered {
+        Answered { response, backend: None }
+    }
+}
+
+fn bad_path() -> Failure {
+    let message = "The path has dot segments or escapes that are not valid; write it in its \
+                   shortest form.";
+    Failure::bad_request("malformed_request", message)
+}
+
+fn unknown_host() -> Failure {
+    let message = "No site is configured for this host.";
+    Failure::new(StatusCode::MISDIRECTED_REQUEST, "unknown_host", message)
+}
+
+fn no_route() -> Failure {
+    Failure::new(StatusCode::NOT_FOUND, "route_not_found", "No route matches this path.")
+}
+
+fn check_limits(served: &ServedRoute, exchange: &Exchange) -> Result<(), Failure> {
+    let ServedRoute { route, state } = served;
+    if exchange.body.declared_bytes().is_some_and(|bytes| bytes > route.max_body_bytes) {
+        return Err(Failure::body_too_large());
+    }
+    let Some(limit) = route.rate_limit else { return Ok(()) };
+    state.limiter.count(limit, exchange.client, Instant::now()).map_err(|seconds| {
+        let message = "Too many requests from this address. Slow down.";
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        Failure::new(status, "rate_limited", message).retry_after(seconds)
+    })
+}
+
+/// The path for the backend. The query stays as it is.
+fn forwarded_path(
+    path: &str,
+    query: Option<&str>,
+    strip_prefix: Option<&str>,
+) -> Result<PathAndQuery, Failure> {
+    let stripped = strip_prefix.and_then(|prefix| path.strip_prefix(prefix));
+    let path = match stripped {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => path,
+    };
+    let whole = match query {
+        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
+        None => PathAndQuery::try_from(path),
+    };
+    whole.map_err(|_| bad_path())
+}
+
+/// `{path}` in the target stands for the path, `{host}` for the host.
+fn redirect(to: &str, status: StatusCode, path: &str, exchange: &Exchange) -> Response {
+    let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let mut place = to.replace("{path}", path).replace("{host}", host);
+    if let Some(query) = exchange.uri.query().filter(|_| to.contains("{path}")) {
+        place.push('?');
+        place.push_str(query);
+    }
+    let mut response = Response::new(status, format!("{place}\n"));
+    if let Ok(place) = HeaderValue::from_str(&place) {
+        response.headers.insert(LOCATION, place);
+    }
+    response
+}
+
+/// Adds the uniform headers that the response does not have yet.
+fn secure(headers: &mut HeaderMap, is_secure: bool) {
+    const YEAR: &str = "max-age=31536000";
+    let uniform = [
+        (X_FRAME_OPTIONS, "SAMEORIGIN", true),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff", true),
+        (STRICT_TRANSPORT_SECURITY, YEAR, is_secure),
+    ];
+    for (name, value, _) in uniform.into_iter().filter(|(_, _, applies)| *applies) {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+impl Table {
+    fn new(config: Config, before: Option<&Table>) -> Table {
+        let Config { groups, sites } = config;
+        let pool = |group: crate::config::Group| {
+            let mut old = before.into_iter().flat_map(|before| &before.pools);
+            let same = old.find(|pool| pool.group.name == group.name);
+            Arc::new(Pool::new(group, same.map(|pool| &**pool)))
+        };
+        Table {
+            routes: Routes::new(sites, before.map(|before| &before.routes)),
+            pools: groups.into_iter().map(pool).collect(),
+        }
+    }
+
+    fn render(&self, out: &mut String) {
+        use std::fmt::Write as _;
+        let now = Instant::now();
+        for pool in &self.pools {
+            for backend in &pool.backends {
+                let (group, server) = (&pool.group.name, &backend.server.url);
+                backend.metrics.render(out, group, server);
+                let labels = format!("backend={},server={}", quoted(group), quoted(server));
+                for (name, value) in [
+                    ("healthy", usize::from(backend.health.is_usable(now))),
+                    ("requests_in_progress", backend.active()),
+                    ("streams_open", backend.streams()),
+                ] {
+                    // Writing to a string cannot fail.
+                    let _ = writeln!(out, "restive_proxy_backend_{name}{{{labels}}} {value}");
+                }
+            }
+        }
+        for site in &self.routes.sites {
+            for served in &site.routes {
+                let path = served.route.path.to_string();
+                served.state.metrics.render(out, &site.name, &path);
+            }
+        }
+    }
+}
+
+impl Service for Proxy {
+    fn call(&self, exchange: Exchange) -> Answer<'_> {
+        Box::pin(self.answer(exchange))
+    }
+
+    fn refuse(&self, fault: Fault) -> Response {
+        let id = self.request_id();
+        let mut response = Failure::wire(fault).response(&id);
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            response.headers.insert(REQUEST_ID, id);
+        }
+        response
+    }
+}

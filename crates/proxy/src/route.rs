@@ -1,0 +1,216 @@
+//! Finds the site and the route of a request: the site by host, the route by path. No I/O.
+
+use std::sync::Arc;
+
+use crate::config::{HostPattern, PathPattern, Route, Site};
+use crate::limit::Limiter;
+use crate::metrics::RouteMetrics;
+
+/// The sites and routes, in the order in which they are tried.
+pub(crate) struct Routes {
+    pub(crate) sites: Vec<ServedSite>,
+}
+
+pub(crate) struct ServedSite {
+    /// The first host; the label in metrics.
+    pub(crate) name: String,
+    hosts: Vec<HostPattern>,
+    pub(crate) security_headers: bool,
+    pub(crate) routes: Vec<ServedRoute>,
+}
+
+pub(crate) struct ServedRoute {
+    pub(crate) route: Route,
+    pub(crate) state: Arc<RouteState>,
+}
+
+/// What a route counts. A reload keeps it.
+#[derive(Default)]
+pub(crate) struct RouteState {
+    pub(crate) limiter: Limiter,
+    pub(crate) metrics: RouteMetrics,
+}
+
+impl Routes {
+    /// Routes that `before` has as well keep their counters.
+    pub(crate) fn new(sites: Vec<Site>, before: Option<&Routes>) -> Routes {
+        let served = |site: Site| {
+            let name = site.hosts.first().map_or("*".to_owned(), ToString::to_string);
+            let same = before.and_then(|before| before.sites.iter().find(|old| old.name == name));
+            let state = |path: &PathPattern| {
+                let old = same?.routes.iter().find(|old| old.route.path == *path)?;
+                Some(old.state.clone())
+            };
+            let mut routes: Vec<ServedRoute> = site
+                .routes
+                .into_iter()
+                .map(|route| ServedRoute { state: state(&route.path).unwrap_or_default(), route })
+                .collect();
+            routes.sort_by_key(|served| std::cmp::Reverse(served.route.path.precedence()));
+            let security_headers = site.security_headers;
+            ServedSite { name, hosts: site.hosts, security_headers, routes }
+        };
+        Routes { sites: sites.into_iter().map(served).collect() }
+    }
+
+    /// The site of a host: an exact name first, then the longest domain, then the site for all
+    /// others.
+    pub(crate) fn site(&self, host: &str) -> Option<&ServedSite> {
+        if let [only] = &self.sites[..]
+            && only.hosts.is_empty()
+        {
+            return Some(only);
+        }
+        let name = without_port(host).to_ascii_lowercase();
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        let best = |site: &&ServedSite| site.hosts.iter().filter_map(|h| rank(h, name)).max();
+        let found = self.sites.iter().filter(|site| best(site).is_some()).max_by_key(best);
+        found.or_else(|| self.sites.iter().find(|site| site.hosts.is_empty()))
+    }
+}
+
+/// How well a pattern matches: the exact name is best, then the longest domain.
+fn rank(pattern: &HostPattern, name: &str) -> Option<usize> {
+    pattern.matches(name).then(|| match pattern {
+        HostPattern::Exact(_) => usize::MAX,
+        HostPattern::Below(domain) => domain.len(),
+    })
+}
+
+impl ServedSite {
+    pub(crate) fn route(&self, path: &str) -> Option<&ServedRoute> {
+        self.routes.iter().find(|served| served.route.path.matches(path))
+    }
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
+        _ => host,
+    }
+}
+
+/// Why a path is not routed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BadPath;
+
+/// The path in its normal form (RFC 3986 6.2.2): escapes of unreserved characters are decoded and
+/// hex digits are in upper case, so that every spelling of a path has the same route. A path with
+/// dot segments is refused: the backend could resolve it to another route.
+pub(crate) fn normal(path: &str) -> Result<Option<String>, BadPath> {
+    let normal = match path.contains('%') {
+        true => Some(decode_unreserved(path)?),
+        false => None,
+    };
+    let shown = normal.as_deref().unwrap_or(path);
+    // Some servers take a backslash for a slash.
+    let segments = || shown.split(['/', '\\']);
+    match segments().any(|segment| matches!(segment, "." | "..")) || has_encoded_dots(shown) {
+        true => Err(BadPath),
+        false => Ok(normal.filter(|normal| normal != path)),
+    }
+}
+
+/// `..%2f` and `..%5c`: dot segments for servers that decode before they split.
+fn has_encoded_dots(path: &str) -> bool {
+    if !path.contains('%') {
+        return false;
+    }
+    let decoded = path.replace("%2F", "/").replace("%5C", "/");
+    decoded.split(['/', '\\']).any(|segment| matches!(segment, "." | ".."))
+}
+
+fn decode_unreserved(path: &str) -> Result<String, BadPath> {
+    let mut normal = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some((before, after)) = rest.split_once('%') {
+        normal.push_str(before);
+        let digits = after.get(..2).filter(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+        let digits = digits.ok_or(BadPath)?;
+        let byte = u8::from_str_radix(digits, 16).map_err(|_| BadPath)?;
+        match byte {
+            // No server expects it, and text functions in C end there.
+            0 => return Err(BadPath),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                normal.push(char::from(byte));
+            }
+            _ => {
+                normal.push('%');
+                normal.push_str(&digits.to_ascii_uppercase());
+            }
+        }
+        rest = &after[2..];
+    }
+    normal.push_str(rest);
+    Ok(normal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Action;
+
+    fn site(hosts: &[&str], paths: &[&str]) -> Site {
+        let route = |path: &&str| {
+            let action = Action::Files { folder: path.into() };
+            Route::new(PathPattern::parse(path).unwrap(), action)
+        };
+        Site {
+            hosts: hosts.iter().map(|host| HostPattern::parse(host).unwrap()).collect(),
+            routes: paths.iter().map(route).collect(),
+            security_headers: true,
+        }
+    }
+
+    #[test]
+    fn the_best_host_and_the_longest_path_win() {
+        let sites = vec![
+            site(&[], &["/*"]),
+            site(&["*.example.com"], &["/*", "/v1/*", "/v1/books", "/v1/books/*"]),
+            site(&["*.a.example.com"], &["/a/*"]),
+            site(&["a.example.com"], &["/b/*"]),
+        ];
+        let routes = Routes::new(sites, None);
+        let path = |host: &str, path: &str| {
+            routes.site(host).and_then(|site| site.route(path)).map(|r| r.route.path.to_string())
+        };
+        for (host, asked, expected) in [
+            ("other.org", "/x", Some("/*")),
+            ("example.com", "/v1", Some("/*")),
+            ("x.example.com:8443", "/v1", Some("/v1/*")),
+            ("X.EXAMPLE.com.", "/v1/books", Some("/v1/books")),
+            ("x.example.com", "/v1/books/1", Some("/v1/books/*")),
+            ("x.example.com", "/v1/book", Some("/v1/*")),
+            ("x.example.com", "/v12", Some("/*")),
+            ("a.example.com", "/b/1", Some("/b/*")),
+            ("a.example.com", "/a/1", None),
+            ("b.a.example.com", "/a/1", Some("/a/*")),
+        ] {
+            assert_eq!(path(host, asked).as_deref(), expected, "{host} {asked}");
+        }
+    }
+
+    #[test]
+    fn paths_have_one_spelling_and_no_dot_segments() {
+        for (path, expected) in [
+            ("/v1/books", Ok(None)),
+            ("/%761/b", Ok(Some("/v1/b"))),
+            ("/a%2fb%c3%a9", Ok(Some("/a%2Fb%C3%A9"))),
+            ("/a%2Fb", Ok(None)),
+            ("/a/..b/...", Ok(None)),
+            ("/a/../b", Err(BadPath)),
+            ("/a/./b", Err(BadPath)),
+            ("/a/..", Err(BadPath)),
+            ("/a/%2e%2E/b", Err(BadPath)),
+            ("/a/..%2fb", Err(BadPath)),
+            ("/a/..%5cb", Err(BadPath)),
+            ("/a\\..\\b", Err(BadPath)),
+            ("/a%00", Err(BadPath)),
+            ("/a%zz", Err(BadPath)),
+            ("/a%2", Err(BadPath)),
+        ] {
+            let found = normal(path);
+            assert_eq!(found.as_ref().map(|path| path.as_deref()), expected.as_ref().map(|p| *p));
+        }
+    }
+}

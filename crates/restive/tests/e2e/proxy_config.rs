@@ -38,20 +38,29 @@ to = "pages"
         api.address, pages.address
     ));
     let get = |host: &str, path: &str| {
-        proxy.ask_anonymously("GET", path).header("x-debug", "1").only("host", host).send()
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\nx-debug: 1\r\n\r\n");
+        proxy.raw(head.as_bytes())
     };
     let answer = get("api.example.com", "/v1/books?a=b");
-    assert_eq!((answer.status, answer.header("x-served-by")), (200, Some("edge")));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(answer.contains("x-served-by: edge\r\n"), "{answer}");
     let request = &api.received()[0];
     assert_eq!(request.path, "/books?a=b");
     assert_eq!((request.header("x-env"), request.header("x-debug")), (Some("test"), None));
     let answer = get("API.example.com:80", "/old/x?y=1");
-    assert_eq!(answer.status, 308);
-    assert_eq!(answer.header("location"), Some("https://API.example.com:80/new/old/x?y=1"));
-    get("api.example.com", "/other").error(404, "route_not_found");
-    get("example.net", "/").error(421, "unknown_host");
+    assert!(answer.starts_with("HTTP/1.1 308 "), "{answer}");
+    assert!(answer.contains("location: https://API.example.com:80/new/old/x?y=1\r\n"), "{answer}");
+    for (host, path, status, code) in [
+        ("api.example.com", "/other", "404", "route_not_found"),
+        ("example.net", "/", "421", "unknown_host"),
+    ] {
+        let answer = get(host, path);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+        assert!(answer.contains(code), "{answer}");
+    }
     let answer = get("a.b.example.org", "/x");
-    assert_eq!((answer.status, answer.header("x-frame-options")), (200, None));
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(!answer.contains("x-frame-options"), "{answer}");
     assert_eq!(pages.received().len(), 1);
 }
 
@@ -85,7 +94,8 @@ fn files_are_served_and_nothing_outside_the_folder() {
     let tag = home.header("etag").unwrap().to_owned();
     let again = proxy.ask_anonymously("GET", "/").header("if-none-match", &tag).send();
     assert_eq!((again.status, again.text.as_str()), (304, ""));
-    assert_eq!(get("/docs").header("location"), Some("/docs/"));
+    let moved = proxy.raw(b"GET /docs HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert!(moved.contains("location: /docs/\r\n"), "{moved}");
     assert_eq!(get("/docs/").text, "<h1>docs</h1>");
     assert_eq!(get("/a%20b.css").header("content-type"), Some("text/css; charset=utf-8"));
     assert_eq!(get("/static/docs/").text, "<h1>docs</h1>");
@@ -133,13 +143,13 @@ fn a_reload_replaces_the_configuration_and_a_broken_file_does_not() {
     assert_eq!(proxy.get("/").status, 200);
     let file = proxy.folder.path().join("proxy.toml");
     std::fs::write(&file, "[[sites]]\nhost = 1\n").unwrap();
-    proxy.signal("HUP");
+    proxy.signal("-HUP");
     eventually("the error is logged", || {
         proxy.log.lock().unwrap().contains("the configuration was not reloaded")
     });
     assert_eq!((proxy.get("/").status, old.received().len()), (200, 2));
     std::fs::write(&file, text(&new)).unwrap();
-    proxy.signal("HUP");
+    proxy.signal("-HUP");
     eventually("the new file is used", || {
         proxy.log.lock().unwrap().contains("the configuration was reloaded")
     });

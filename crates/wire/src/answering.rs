@@ -60,7 +60,6 @@ pub(crate) fn exchange(
     let exchange = Exchange {
         is_client_known: link.is_client_known(&head.headers),
         is_proxied: link.is_proxied(),
-        is_secure: worker.terms.tls.is_some(),
         method: head.method,
         uri: head.uri,
         version,

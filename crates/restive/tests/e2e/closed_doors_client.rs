@@ -286,7 +286,9 @@ fn origin_status(server: &Server, secure: bool, headers: &[String]) -> u16 {
     ] {
         command.args(["-H", line]);
     }
-    headers.iter().for_each(|line| drop(command.args(["-H", line])));
+    for line in headers {
+        command.args(["-H", line]);
+    }
     command.arg(format!("{scheme}://{}/ws?types=", server.address));
     let output = command.output_in_time().unwrap();
     assert!(output.status.success(), "{output:?}");

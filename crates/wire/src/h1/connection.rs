@@ -291,7 +291,6 @@ impl Connection {
         Exchange {
             is_client_known: self.link.is_client_known(&head.headers),
             is_proxied: self.link.is_proxied(),
-            is_secure: self.link.worker.terms.tls.is_some(),
             method: head.method,
             uri: head.uri,
             version: head.version,

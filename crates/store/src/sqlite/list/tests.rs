@@ -164,9 +164,9 @@ fn steps(connection: &mut Connection, bed: &Bed, ix: usize, query: &Query) -> (u
     let counter = count.clone();
     let look = move || counter.fetch_add(1, Ordering::Relaxed) == u64::MAX;
     connection.progress_handler(1, Some(look)).unwrap();
-    let page = list::<Record>(connection, &bed.store.shared, HERE, ix, query).unwrap();
+    let page = list::<Record>(connection, &bed.store.shared, HERE, ix, query, Room::Page).unwrap();
     connection.progress_handler(0, None::<fn() -> bool>).unwrap();
-    (count.load(Ordering::Relaxed), page)
+    (count.load(Ordering::Relaxed), page.unwrap())
 }
 
 #[tokio::test]

@@ -22,6 +22,11 @@ const POSITION_FORM: &str = r"^(?:[0-9A-Fa-f]{8}\.)?[0-9]{1,18}$";
 const USER_FORM: &str = r"^[^\u0000-\u001f\u007f-\u009f]+$";
 
 pub fn paths(schema: &Schema, names: &Names) -> Map<String, Value> {
+    // A feed without `list` cannot be polled.
+    let is_offered = |channel: Channel| match channel {
+        Channel::Poll(feed) => schema.collections[feed].operations.list,
+        _ => true,
+    };
     let item = |channel: Channel| match channel {
         Channel::Poll(feed) => ("get", poll(schema, names, feed)),
         Channel::Stream => ("get", stream(schema)),
@@ -30,7 +35,7 @@ pub fn paths(schema: &Schema, names: &Names) -> Map<String, Value> {
         Channel::Presence => ("get", presence()),
     };
     route::channels(schema)
-        .filter(|(_, channel)| channel.is_in(schema))
+        .filter(|(_, channel)| channel.is_in(schema) && is_offered(*channel))
         .map(|(path, channel)| {
             let (method, operation) = item(channel);
             (path, json!({ method: operation }))

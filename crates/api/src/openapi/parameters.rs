@@ -322,11 +322,20 @@ fn if_none_match() -> Value {
 }
 
 fn if_match(required: bool) -> Value {
+    let description = match required {
+        true => {
+            "The ETag of the record as it was read: if the record has changed since, nothing is \
+             written and the response is 412. `*` is not sufficient."
+        }
+        false => {
+            "The ETag of the record as it was read: if the record has changed since, nothing is \
+             written and the response is 412. `*` matches every version."
+        }
+    };
     header(
         "If-Match",
         required,
-        "The ETag of the record as it was read: if the record has changed since, nothing is \
-         written and the response is 412. `*` matches every version.",
+        description,
         json!({ "type": "string", "pattern": headers::ENTITY_TAGS }),
     )
 }

@@ -89,6 +89,8 @@ fields = { text = "string" }
         assert_eq!(answer.header("allow"), Some("OPTIONS"), "{path}: {}", answer.text);
         answer.error(405, "method_not_allowed");
     }
+    let document = server.get("/openapi.json").expect(200);
+    assert_eq!(document["paths"].get("/api/messages"), None, "it is not documented either");
     let secret = server.make("/v1/secrets", json!({ "text": "hidden secret" }));
     let note = server.make("/v1/notes", json!({ "secret": secret }));
     server.make(&format!("/v1/notes/{note}/answers"), json!({ "text": "an answer" }));

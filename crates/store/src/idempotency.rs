@@ -12,6 +12,9 @@ use sha2::{Digest, Sha256};
 
 /// How long a response is stored (design, section 4).
 const STORED_MS: i64 = 24 * 60 * 60 * 1000;
+/// How long other rows may share the text of a row. Rows are removed so much later than they
+/// expire: the text outlasts those that share it.
+const SHARED_MS: i64 = 6 * 60 * 60 * 1000;
 
 /// The kind of a response, as it is stored.
 pub const CREATED: i64 = 0;
@@ -35,6 +38,16 @@ pub fn key(key: &str, now: Timestamp) -> Key {
 /// Responses from this time or before have expired.
 pub fn expired(now: Timestamp) -> Timestamp {
     Timestamp(now.0 - STORED_MS)
+}
+
+/// Rows from this time or before can be removed.
+pub fn removed(now: Timestamp) -> Timestamp {
+    Timestamp(now.0 - STORED_MS - SHARED_MS)
+}
+
+/// Rows from after this time may share their text with a row from now.
+pub fn shared_since(now: Timestamp) -> Timestamp {
+    Timestamp(now.0 - SHARED_MS)
 }
 
 fn digest(key: &str) -> [u8; 16] {
@@ -168,7 +181,8 @@ pub fn row(
         Answer::Deleted(_) => (DELETED, None),
         Answer::Refused(_) => (REFUSED, None),
     };
-    // Without an event (an update that changed nothing), the row holds the whole record.
+    // Without an event (an update that changed nothing), the row holds the whole record; the store
+    // may share its text with the row of an earlier one.
     let whole = record.filter(|_| !has_event);
     let id = match answer {
         Answer::Deleted(id) => Some(id),

@@ -55,10 +55,6 @@ impl writer::Backend for Backend {
         self.commits.leave(&self.connection);
     }
 
-    fn is_open(&self) -> bool {
-        !self.connection.is_autocommit()
-    }
-
     fn failed_at_end(&self) -> bool {
         self.commits.failed()
     }

@@ -6,8 +6,13 @@ use crate::idempotency::{self, Key, NewRow, Stored};
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-/// Most expired rows removed at once: a commit must not wait for more.
-const EXPIRED_AT_ONCE: i64 = 500;
+/// Expired rows removed at once at most, and the bytes after which a slice ends (it has one row at
+/// least): the next commit waits for it.
+const EXPIRED_ROWS: i64 = 500;
+const EXPIRED_BYTES: i64 = 256 << 10;
+/// An update that changed nothing answers with the whole record. A text of so many bytes or more is
+/// stored once, and later rows share it: requests of a few bytes must not fill the disk.
+const SHARED_BYTES: usize = 1024;
 
 const FIND: &str = concat!(
     "SELECT r.fingerprint, r.kind, r.seq, r.number, r.updated, \
@@ -18,7 +23,8 @@ const FIND: &str = concat!(
     ", r.text IS NOT NULL AND (",
     erasure::erases!("l"),
     " OR EXISTS (SELECT 1 FROM erasing y WHERE y.scope = r.scope AND y.record = r.record \
-     AND y.answers >= r.n)), l.record \
+     AND y.answers >= r.n)), l.record, r.n, \
+     r.kind = 1 AND r.record IS NOT NULL AND r.text IS NULL \
      FROM remembered r LEFT JOIN log l ON l.seq = r.seq WHERE r.scope = ?1 AND r.digest = ?2 \
      AND r.created > ?3"
 );
@@ -28,12 +34,28 @@ const SHOWING_EVENT: &str = "SELECT n, record FROM remembered INDEXED BY remembe
     WHERE seq = ?1 AND text IS NOT NULL AND n > ?2 ORDER BY n LIMIT ?3";
 const TEXT: &str = "SELECT kind, record, text FROM remembered WHERE n = ?1";
 const ERASE: &str = "UPDATE remembered SET text = ?2, hidden = NULL WHERE n = ?1";
-const KEEP: &str = "INSERT OR REPLACE INTO remembered (scope, digest, fingerprint, created, kind, \
+/// The text that row ?4 shares: that of the last row before it which has one of the same record in
+/// the same version.
+const SHARED: &str = "SELECT h.text, h.hidden, h.api_version, EXISTS (SELECT 1 FROM erasing y \
+    WHERE y.scope = h.scope AND y.record = h.record AND y.answers >= h.n) \
+    FROM remembered h INDEXED BY remembered_told WHERE h.seq = ?1 AND h.text IS NOT NULL \
+    AND h.scope = ?2 AND h.record = ?3 AND h.kind = 1 AND h.n < ?4 ORDER BY h.n DESC LIMIT 1";
+/// Whether the row that would be found later has this text, and lasts long enough.
+const MAY_SHARE: &str = "SELECT h.created > ?4 AND h.text = ?5 AND h.hidden IS ?6 \
+    AND h.api_version IS ?7 AND NOT EXISTS (SELECT 1 FROM erasing y WHERE y.scope = h.scope \
+    AND y.record = h.record) \
+    FROM remembered h INDEXED BY remembered_told WHERE h.seq = ?1 AND h.text IS NOT NULL \
+    AND h.scope = ?2 AND h.record = ?3 AND h.kind = 1 ORDER BY h.n DESC LIMIT 1";
+/// An expired row gives up its key; others may share its text.
+const GIVE_UP_KEY: &str =
+    "UPDATE remembered SET digest = randomblob(16) WHERE scope = ?1 AND digest = ?2";
+const KEEP: &str = "INSERT INTO remembered (scope, digest, fingerprint, created, kind, \
     seq, number, updated, record, text, request, api_version, hidden) VALUES (?1, ?2, ?3, ?4, ?5, \
-    ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) ON CONFLICT (scope, digest) DO NOTHING";
 /// Rows are numbered in time order, so the oldest are found without an index on time.
-const EXPIRE: &str = "DELETE FROM remembered WHERE n <= (SELECT max(n) FROM \
-    (SELECT n, created FROM remembered ORDER BY n LIMIT ?1) WHERE created <= ?2)";
+const OLDEST: &str = "SELECT n, created, coalesce(octet_length(text), 0) + \
+    coalesce(octet_length(hidden), 0) FROM remembered ORDER BY n LIMIT ?1";
+const EXPIRE: &str = "DELETE FROM remembered WHERE n <= ?1";
 
 /// The response stored under a key, unless it has expired.
 pub fn find(
@@ -44,7 +66,8 @@ pub fn find(
     let mut statement = connection.prepare_cached(FIND)?;
     let found = statement.query_row(params![scope.0, key.digest, key.expired.0], |row| {
         let from_event: bool = row.get(8)?;
-        Ok(Stored {
+        let shares = row.get::<_, bool>(15)?.then_some(row.get(14)?);
+        let stored = Stored {
             fingerprint: row.get(0)?,
             kind: row.get(1)?,
             seq: row.get(2)?,
@@ -58,9 +81,29 @@ pub fn find(
             hidden: row.get(if from_event { 11 } else { 10 })?,
             erased: row.get(12)?,
             event_record: row.get(13)?,
-        })
+        };
+        Ok((stored, shares))
     });
-    found.optional()
+    match found.optional()? {
+        Some((stored, Some(n))) => with_shared_text(connection, scope, stored, n),
+        found => Ok(found.map(|(stored, _)| stored)),
+    }
+}
+
+/// A row with the text that it shares. Without that text the row stands for nothing.
+fn with_shared_text(
+    connection: &Connection,
+    scope: Scope,
+    stored: Stored,
+    n: i64,
+) -> Result<Option<Stored>, rusqlite::Error> {
+    let mut statement = connection.prepare_cached(SHARED)?;
+    let found = statement.query_row(params![stored.seq, scope.0, stored.record, n], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    let Some((text, hidden, api_version, erased)) = found.optional()? else { return Ok(None) };
+    let (from_event, event_record) = (false, None);
+    Ok(Some(Stored { text, hidden, api_version, erased, from_event, event_record, ..stored }))
 }
 
 /// The next row about a record, after the first number and up to the second.
@@ -129,7 +172,12 @@ pub fn date(connection: &Connection, version: &str) -> Result<(), rusqlite::Erro
 }
 
 pub fn insert(connection: &Connection, row: &NewRow) -> Result<(), rusqlite::Error> {
-    connection.prepare_cached(KEEP)?.execute(params![
+    let shares = may_share(connection, row)?;
+    let text = row.text.as_deref().filter(|_| !shares);
+    let api_version = row.api_version.as_deref().filter(|_| !shares);
+    let hidden = row.hidden.as_deref().filter(|_| !shares);
+    let mut keep = connection.prepare_cached(KEEP)?;
+    let values = params![
         row.scope.0,
         row.digest,
         row.fingerprint,
@@ -139,17 +187,80 @@ pub fn insert(connection: &Connection, row: &NewRow) -> Result<(), rusqlite::Err
         row.number,
         row.updated,
         row.record,
-        row.text,
+        text,
         row.request,
-        row.api_version,
-        row.hidden
-    ])?;
+        api_version,
+        hidden
+    ];
+    if keep.execute(values)? == 0 {
+        connection.prepare_cached(GIVE_UP_KEY)?.execute(params![row.scope.0, row.digest])?;
+        keep.execute(values)?;
+    }
     Ok(())
+}
+
+/// Whether the row can do without a text of its own.
+fn may_share(connection: &Connection, row: &NewRow) -> Result<bool, rusqlite::Error> {
+    let large = row.text.as_ref().is_some_and(|text| text.len() >= SHARED_BYTES);
+    if row.kind != idempotency::UPDATED || !large {
+        return Ok(false);
+    }
+    let lasts = idempotency::shared_since(row.created).0;
+    let found = connection.prepare_cached(MAY_SHARE)?.query_row(
+        params![row.seq, row.scope.0, row.record, lasts, row.text, row.hidden, row.api_version],
+        |row| row.get(0),
+    );
+    Ok(found.optional()?.unwrap_or(false))
 }
 
 /// Removes some expired rows; true when more may be left.
 pub fn expire(connection: &Connection, now: Timestamp) -> Result<bool, rusqlite::Error> {
-    let mut statement = connection.prepare_cached(EXPIRE)?;
-    let removed = statement.execute(params![EXPIRED_AT_ONCE, idempotency::expired(now).0])?;
-    Ok(removed as i64 == EXPIRED_AT_ONCE)
+    let mut statement = connection.prepare_cached(OLDEST)?;
+    let (mut rows, oldest) = (statement.query([EXPIRED_ROWS])?, idempotency::removed(now).0);
+    let (mut last, mut count, mut bytes) = (None, 0, 0);
+    while let Some(row) = rows.next()? {
+        if row.get::<_, i64>(1)? > oldest || bytes >= EXPIRED_BYTES {
+            break;
+        }
+        bytes += row.get::<_, i64>(2)?;
+        if last.is_some() && bytes > EXPIRED_BYTES {
+            break;
+        }
+        (last, count) = (Some(row.get::<_, i64>(0)?), count + 1);
+    }
+    drop(rows);
+    let Some(last) = last else { return Ok(false) };
+    connection.prepare_cached(EXPIRE)?.execute([last])?;
+    Ok(count == EXPIRED_ROWS || bytes >= EXPIRED_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testbed::Bed;
+    use super::*;
+
+    #[test]
+    fn a_slice_of_expired_rows_is_bounded_by_their_bytes_and_their_number() {
+        let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
+        let mut connection = Connection::open(&bed.store.shared.path).unwrap();
+        connection.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+        let now = Timestamp(1_700_000_000_000);
+        // The writer must not remove them first.
+        let transaction = connection.transaction().unwrap();
+        for (rows, bytes, slices) in [(10, 100_000, 5), (3, 1_000_000, 3), (1200, 0, 3)] {
+            let insert = "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i \
+                LIMIT ?1) INSERT INTO remembered (scope, digest, fingerprint, created, kind, seq, \
+                number, updated, text, request) SELECT 20, randomblob(16), zeroblob(32), 1, 1, 1, \
+                1, 1, iif(?2 > 0, hex(zeroblob(?2 / 2)), NULL), '' FROM i";
+            transaction.execute(insert, [rows, bytes]).unwrap();
+            let mut needed = 1;
+            while expire(&transaction, now).unwrap() {
+                needed += 1;
+            }
+            let left = "SELECT count(*) FROM remembered";
+            let left: i64 = transaction.query_row(left, [], |row| row.get(0)).unwrap();
+            assert_eq!(left, 0, "{rows} rows of {bytes} bytes");
+            assert!((slices..=slices + 1).contains(&needed), "{needed} slices of {rows} rows");
+        }
+    }
 }

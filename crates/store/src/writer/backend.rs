@@ -24,9 +24,6 @@ pub trait Backend: Send + 'static {
     /// Ends a transaction, if one is open, and keeps nothing of it.
     fn leave(&mut self);
 
-    /// Whether a transaction is open.
-    fn is_open(&self) -> bool;
-
     /// Whether the last transaction failed at its end: trying its writes one by one is no use.
     fn failed_at_end(&self) -> bool;
 

@@ -58,6 +58,9 @@ const ERASURE_PAUSE: Duration = Duration::from_millis(1);
 const PART_PAUSE: Duration = Duration::from_millis(3);
 /// How often expired idempotency rows are looked for, while none are found.
 const EXPIRY: Duration = Duration::from_secs(60);
+/// Between two slices of them at least; as long as the last one took, if that is longer. So writes
+/// have half of the time or more.
+const EXPIRY_PAUSE: Duration = Duration::from_millis(5);
 
 struct Writer<B> {
     backend: B,
@@ -161,6 +164,15 @@ impl<B: Backend> Writer<B> {
             (true, true) => QUIET,
             (true, false) => LOOK,
         }
+        .min(self.until_expiry())
+    }
+
+    /// How long until expired responses are looked for.
+    fn until_expiry(&self) -> Duration {
+        match self.serves {
+            true => self.expiry.saturating_duration_since(Instant::now()),
+            false => EXPIRY,
+        }
     }
 
     fn step(&mut self, jobs: Vec<(Tenant, Job)>) {
@@ -176,6 +188,9 @@ impl<B: Backend> Writer<B> {
         }
         if self.erases() {
             self.continue_erasure();
+        }
+        if self.until_expiry().is_zero() {
+            self.expire_keys();
         }
         let lag = self.state.search_lag();
         let wanted = idle || lag > SEARCH_LAG || !self.searches.is_empty();
@@ -457,9 +472,6 @@ impl<B: Backend> Writer<B> {
         }
         self.stage = Stage::Elsewhere;
         self.erasing |= progress.erases || foreign;
-        if Instant::now() >= self.expiry {
-            self.expire_keys()?;
-        }
         self.backend.end()?;
         // It is durable: nothing that fails from here on may have it written once more.
         let _ = guarded(|| {
@@ -481,17 +493,18 @@ impl<B: Backend> Writer<B> {
         Ok(outcomes)
     }
 
-    /// Removes expired responses in the open transaction. A failure must neither fail the writes of
-    /// the batch nor be repeated with every batch.
-    fn expire_keys(&mut self) -> Result<(), Error> {
-        self.expiry = Instant::now() + EXPIRY;
-        match self.backend.expire_keys((self.state.steady)()) {
-            Ok(false) => {}
-            Ok(true) => self.expiry = Instant::now(),
-            Err(error) if !self.backend.is_open() => return Err(error),
-            Err(error) => tracing::error!(%error, "expired idempotency keys cannot be removed"),
-        }
-        Ok(())
+    /// Removes some expired responses, never in the transaction of a write.
+    fn expire_keys(&mut self) {
+        let (began, now) = (Instant::now(), (self.state.steady)());
+        let pause = match self.alone(|backend| backend.expire_keys(now)) {
+            Ok(true) => began.elapsed().max(EXPIRY_PAUSE),
+            Ok(false) => EXPIRY,
+            Err(error) => {
+                tracing::error!(%error, "expired idempotency keys cannot be removed");
+                EXPIRY
+            }
+        };
+        self.expiry = Instant::now() + pause;
     }
 
     /// Another process has committed: take over what it wrote.

@@ -47,21 +47,24 @@ async fn what_was_committed_survives_a_restart() {
 
 #[tokio::test]
 async fn expired_keys_that_cannot_be_removed_are_in_nobodys_way() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("data.db");
-    let bed = serve(&path);
-    bed.put(keyed(book("Dune", json!(1)), "k", 1)).await;
-    drop(bed);
-    let raw = rusqlite::Connection::open(&path).unwrap();
-    raw.execute_batch(
-        "UPDATE remembered SET created = 0; CREATE TRIGGER broken BEFORE DELETE ON remembered \
-         BEGIN SELECT RAISE(ABORT, 'broken'); END;",
-    )
-    .unwrap();
-    drop(raw);
-    let bed = serve(&path);
-    for n in 0..5 {
-        bed.put(book(&format!("T{n}"), json!(n))).await;
+    // The second kind takes along everything that is in the same transaction.
+    for kind in ["ABORT", "ROLLBACK"] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data.db");
+        let bed = serve(&path);
+        bed.put(keyed(book("Dune", json!(1)), "k", 1)).await;
+        drop(bed);
+        let raw = rusqlite::Connection::open(&path).unwrap();
+        raw.execute_batch(&format!(
+            "UPDATE remembered SET created = 0; CREATE TRIGGER broken BEFORE DELETE ON remembered \
+             BEGIN SELECT RAISE({kind}, 'broken'); END;",
+        ))
+        .unwrap();
+        drop(raw);
+        let bed = serve(&path);
+        for n in 0..5 {
+            bed.put(book(&format!("T{n}"), json!(n))).await;
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod follow;
 mod keys;
 mod lists;
 mod references;
+mod remembered;
 mod searches;
 mod support;
 mod versions;

@@ -38,7 +38,8 @@ pub struct Call<'a> {
     pub interim: Option<&'a mut Interim<'a>>,
 }
 
-/// How long each step may take. Each of them is also bounded by the deadline.
+/// How long each step may take, `Duration::MAX` for as long as it takes: a stream of events may be
+/// silent for hours. Each of them is also bounded by the deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// For the lookup of the name and the connection, together.

@@ -67,6 +67,9 @@ impl Shared {
         trace: &mut Trace,
         reading: Reading,
     ) -> Result<Opened, OutgoingFault> {
+        if call.method == Method::CONNECT {
+            return Err(OutgoingFault::Url("must not be called with CONNECT: no tunnels here"));
+        }
         let place = match &call.target.gate {
             None => None,
             Some(gate) => Some(gate.enter(call.patience.deadline).await?),

@@ -371,7 +371,7 @@ mod tests {
         for _ in 0..=next(3) {
             let at = next(bytes.len());
             match next(3) {
-                0 => bytes[at] = b"\r\n \t:,;\0019aH\x80\xff"[next(15)],
+                0 => bytes[at] = b"\r\n \t:,;\x00019aH\x80\xff"[next(15)],
                 1 => drop(bytes.remove(at)),
                 _ => bytes.insert(at, bytes[at]),
             }

@@ -100,6 +100,8 @@ fn a_call_that_failed_to_connect_can_go_to_another_target() {
     assert!(fault.is_unsent() && !call.is_spent(), "{fault}");
     call.target = &second;
     assert_eq!(open(&caller, &mut call).unwrap().status, StatusCode::OK);
+    let fault = open(&caller, &mut Call::new(Method::CONNECT, &second)).unwrap_err();
+    assert_eq!(fault.class(), "url");
 }
 
 #[test]

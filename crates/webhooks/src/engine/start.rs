@@ -25,7 +25,7 @@ use crate::timers::{Alarm, Timers};
 use model::schema::Builtin;
 use model::version::Versions;
 use model::webhook::{Endpoint, Reach, pattern};
-use model::{CollectionIx, Record, Scope, Timestamp};
+use model::{CollectionIx, Record, Schema, Scope, Timestamp};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,13 +46,8 @@ impl Engine {
         let nudged = store.retry_requested();
         let newest = *store.position().borrow();
         let versions = Arc::new(Versions::new(&schema));
-        let mut pins = Pins::default();
         let start = (&*limits, &heartbeat);
-        if versions.get(1).is_some() {
-            for (_, account) in every(&store, schema.own(Builtin::Account), start).await {
-                pins.put(&versions, &account);
-            }
-        }
+        let pins = pins(&store, &schema, &versions, start).await;
         let endpoints = every(&store, schema.own(Builtin::Endpoint), start).await;
         let replays = every(&store, schema.own(Builtin::Replay), start).await;
         let states = states(&store, &endpoints, start).await;
@@ -144,6 +139,22 @@ impl Engine {
         self.queues.insert(number, queue);
         self.touch(number);
     }
+}
+
+/// The versions that accounts are pinned to, if there is more than one version.
+async fn pins(
+    store: &Arc<dyn Store>,
+    schema: &Schema,
+    versions: &Versions,
+    start: (&Limits, &Heartbeat),
+) -> Pins {
+    let mut pins = Pins::default();
+    if versions.get(1).is_some() {
+        for (_, account) in every(store, schema.own(Builtin::Account), start).await {
+            pins.put(versions, &account);
+        }
+    }
+    pins
 }
 
 /// All records of a collection.

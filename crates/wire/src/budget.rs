@@ -9,6 +9,7 @@
 //! A holder that can wait for its part queues ([`Wait`]). What is given back wakes the oldest
 //! waiters that it is enough for; a waiter that needs much is not passed by others of its holder.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -109,10 +110,10 @@ impl<K: Copy + Eq + Hash> Budget<K> {
     fn remove(&self, holder: K, amount: usize) {
         let mut state = self.lock();
         state.held = state.held.saturating_sub(amount);
-        if let Some(held) = state.holders.get_mut(&holder) {
-            *held = held.saturating_sub(amount);
-            if *held == 0 {
-                state.holders.remove(&holder);
+        if let Entry::Occupied(mut held) = state.holders.entry(holder) {
+            match held.get().saturating_sub(amount) {
+                0 => drop(held.remove()),
+                left => *held.get_mut() = left,
             }
         }
         let woken = state.satisfied(self.total);

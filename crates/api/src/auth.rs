@@ -17,6 +17,7 @@ use model::record::{Fields, Record};
 use model::schema::CollectionIx;
 use parking_lot::RwLock;
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -287,7 +288,7 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The key in the header: `Bearer <key>`, or Basic with the key as user name and no password.
-fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+fn credentials(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Problem> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -299,13 +300,13 @@ fn credentials(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let (scheme, rest) = text.split_once(' ').unwrap_or((text, ""));
     let rest = rest.trim();
     if scheme.eq_ignore_ascii_case("bearer") && !rest.is_empty() {
-        return Ok(Some(rest.to_owned()));
+        return Ok(Some(rest.into()));
     }
     if scheme.eq_ignore_ascii_case("basic") {
         let decoded = STANDARD.decode(rest).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let user = decoded.as_deref().and_then(|pair| pair.split_once(':'));
         return match user {
-            Some((key, "")) if !key.is_empty() => Ok(Some(key.to_owned())),
+            Some((key, "")) if !key.is_empty() => Ok(Some(key.to_owned().into())),
             Some((_, password)) if !password.is_empty() => {
                 Err(invalid("With Basic, the key is the user name and the password must be empty."))
             }
@@ -336,7 +337,8 @@ mod tests {
         let read = |text: &str| {
             let headers =
                 HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(text).unwrap())]);
-            credentials(&headers).map_err(|problem| problem.code)
+            let read = credentials(&headers).map_err(|problem| problem.code)?;
+            Ok(read.map(Cow::into_owned))
         };
         assert_eq!(read("Bearer sk_test_1"), Ok(Some("sk_test_1".into())));
         assert_eq!(read("bearer  sk_test_1"), Ok(Some("sk_test_1".into())));

@@ -22,12 +22,14 @@ pub fn list_tag(seq: i64, view: u64) -> String {
 }
 
 fn tag(opening: &str, number: i64, view: u64) -> String {
-    let mut digits = itoa::Buffer::new();
-    let mut tag = String::with_capacity(48);
+    let (mut number_digits, mut view_digits) = (itoa::Buffer::new(), itoa::Buffer::new());
+    let (number, view) = (number_digits.format(number), view_digits.format(view));
+    // A text without spare capacity becomes a header value without a second allocation.
+    let mut tag = String::with_capacity(opening.len() + number.len() + view.len() + 2);
     tag.push_str(opening);
-    tag.push_str(digits.format(number));
+    tag.push_str(number);
     tag.push('-');
-    tag.push_str(digits.format(view));
+    tag.push_str(view);
     tag.push('"');
     tag
 }

@@ -90,7 +90,6 @@ pub(crate) fn complete(
     trace: &mut Trace,
 ) {
     const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-    const VERSION: HeaderName = HeaderName::from_static(version::HEADER);
     if let Ok(mut value) = HeaderValue::from_str(request_id) {
         respond::mark_unique(&mut value);
         headers.insert(REQUEST_ID, value);
@@ -102,7 +101,7 @@ pub(crate) fn complete(
         headers.append(VARY, HeaderValue::from_static("Origin"));
     }
     let version = trace.version.unwrap_or(0);
-    headers.insert(VERSION, services.versions.name(version));
+    headers.insert(version::HEADER, services.versions.name(version));
     if let Some(quota) = &trace.quota {
         quota.write(headers);
     }

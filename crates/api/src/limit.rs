@@ -10,6 +10,7 @@ use model::problem::{Code, Problem};
 use model::schema::RateLimit;
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +20,8 @@ const MAX_BUCKETS: usize = 100_000;
 /// The low bits count requests, the others hold the number of the window.
 const COUNT_BITS: u32 = 24;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+/// Enough for the headers of the usual limits; longer ones allocate once more.
+const VALUES_BYTES: usize = 96;
 
 /// The used part of one quota.
 #[derive(Default)]
@@ -160,17 +163,24 @@ impl Quota {
         const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
         const IETF: HeaderName = HeaderName::from_static("ratelimit");
         const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-        headers.insert(LIMIT, HeaderValue::from(self.limit));
-        let mut remaining = HeaderValue::from(self.remaining);
-        respond::mark_unique(&mut remaining);
-        headers.insert(REMAINING, remaining);
-        headers.insert(RESET, HeaderValue::from(self.reset));
-        for (name, text) in [
-            (IETF, pair("\"default\";r=", self.remaining.into(), ";t=", self.seconds_left())),
-            (IETF_POLICY, pair("\"default\";q=", self.limit.into(), ";w=", self.window_seconds)),
+        let mut all = Values::default();
+        let limit = all.push(&[""], &[self.limit.into()]);
+        let remaining = all.push(&[""], &[self.remaining.into()]);
+        let reset = all.push(&[""], &[self.reset]);
+        let ietf = ["\"default\";r=", ";t="];
+        let ietf = all.push(&ietf, &[self.remaining.into(), self.seconds_left()]);
+        let policy = ["\"default\";q=", ";w="];
+        let policy = all.push(&policy, &[self.limit.into(), self.window_seconds]);
+        let text = Bytes::from(all.text);
+        for (name, place, is_unique) in [
+            (LIMIT, limit, false),
+            (REMAINING, remaining, true),
+            (RESET, reset, false),
+            (IETF, ietf, true),
+            (IETF_POLICY, policy, false),
         ] {
-            if let Ok(mut value) = HeaderValue::from_maybe_shared(Bytes::from(text)) {
-                if name == IETF {
+            if let Ok(mut value) = HeaderValue::from_maybe_shared(text.slice(place)) {
+                if is_unique {
                     respond::mark_unique(&mut value);
                 }
                 headers.insert(name, value);
@@ -179,15 +189,27 @@ impl Quota {
     }
 }
 
-/// Two numbers with their names, without `format!`: this runs for every response.
-fn pair(first_name: &str, first: u64, second_name: &str, second: u64) -> String {
-    let mut digits = itoa::Buffer::new();
-    let mut text = String::with_capacity(40);
-    text.push_str(first_name);
-    text.push_str(digits.format(first));
-    text.push_str(second_name);
-    text.push_str(digits.format(second));
-    text
+/// The values of several headers in one allocation, without `format!`: this runs for every
+/// response.
+#[derive(Default)]
+struct Values {
+    text: String,
+}
+
+impl Values {
+    /// Appends a value: each number after its name. Returns its place in the text.
+    fn push(&mut self, names: &[&str], numbers: &[u64]) -> Range<usize> {
+        if self.text.is_empty() {
+            self.text.reserve(VALUES_BYTES);
+        }
+        let start = self.text.len();
+        let mut digits = itoa::Buffer::new();
+        for (name, number) in names.iter().zip(numbers) {
+            self.text.push_str(name);
+            self.text.push_str(digits.format(*number));
+        }
+        start..self.text.len()
+    }
 }
 
 #[cfg(test)]

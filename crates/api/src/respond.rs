@@ -58,6 +58,14 @@ impl Reply {
         self
     }
 
+    /// How long caches may keep the response; the value of a collection is prepared once.
+    fn cache_control(mut self, value: Option<HeaderValue>) -> Reply {
+        if let Some(value) = value {
+            self.headers.insert(CACHE_CONTROL, value);
+        }
+        self
+    }
+
     /// Lists the request headers that the response depends on.
     pub fn vary(mut self) -> Reply {
         self.headers.insert(VARY, VARIES);
@@ -69,7 +77,7 @@ impl Reply {
 /// changes with the record alone (`dated`).
 pub fn record(
     request: &HeaderMap,
-    cache_control: &str,
+    cache_control: Option<HeaderValue>,
     tag: String,
     updated: Timestamp,
     dated: bool,
@@ -84,17 +92,20 @@ pub fn record(
         .vary()
         .header(ETAG, tag)
         .header(LAST_MODIFIED, updated.to_http_date())
-        .header(CACHE_CONTROL, cache_control.to_owned())
+        .cache_control(cache_control)
 }
 
 /// A page of a list.
-pub fn page(cache_control: &str, tag: String, next: Option<&str>, body: String) -> Reply {
-    let reply = Reply::json(StatusCode::OK, body)
-        .vary()
-        .header(ETAG, tag)
-        .header(CACHE_CONTROL, cache_control.to_owned());
+pub fn page(
+    cache_control: Option<HeaderValue>,
+    tag: String,
+    next: Option<&str>,
+    body: String,
+) -> Reply {
+    let reply =
+        Reply::json(StatusCode::OK, body).vary().header(ETAG, tag).cache_control(cache_control);
     match next {
-        Some(url) => reply.header(LINK, format!("<{url}>; rel=\"next\"")),
+        Some(url) => reply.header(LINK, ["<", url, ">; rel=\"next\""].concat()),
         None => reply,
     }
 }
@@ -107,11 +118,8 @@ pub fn behind(mut reply: Reply, events: u64) -> Reply {
     reply
 }
 
-pub fn not_modified(cache_control: &str, tag: String) -> Reply {
-    Reply::empty(StatusCode::NOT_MODIFIED)
-        .vary()
-        .header(ETAG, tag)
-        .header(CACHE_CONTROL, cache_control.to_owned())
+pub fn not_modified(cache_control: Option<HeaderValue>, tag: String) -> Reply {
+    Reply::empty(StatusCode::NOT_MODIFIED).vary().header(ETAG, tag).cache_control(cache_control)
 }
 
 /// The result of a write, fresh or replayed, whose record is in the version of this schema.

@@ -17,8 +17,9 @@ use crate::trace::Telemetry;
 use crate::usage::{self, Usages};
 use crate::version::Versioning;
 use crate::{Outside, Settings};
+use http::HeaderValue;
 use live::Hub;
-use model::schema::{Builtin, Schema};
+use model::schema::{Builtin, Collection, Schema};
 use std::sync::Arc;
 use store::Store;
 
@@ -38,6 +39,8 @@ pub(crate) struct Services {
     pub usages: Arc<Usages>,
     /// Everything that is deprecated, and the headers about it.
     pub deprecations: Deprecations,
+    /// `Cache-Control` of each collection, by index. `None` if the text is no header value.
+    pub cache_controls: Vec<Option<HeaderValue>>,
     /// Key that signs the cursors of lists.
     pub cursor_key: [u8; 32],
 }
@@ -95,6 +98,7 @@ impl Services {
             usages,
             deprecations,
             versions,
+            cache_controls: schema.collections.iter().map(cache_control).collect(),
             cursor_key: store.cursor_key(),
             schema,
             store,
@@ -106,4 +110,8 @@ impl Services {
     pub fn error_shape(&self) -> Shape {
         self.schema.service.errors.into()
     }
+}
+
+fn cache_control(collection: &Collection) -> Option<HeaderValue> {
+    HeaderValue::from_str(&collection.cache_control).ok()
 }

@@ -2,7 +2,7 @@
 //! to, else the newest; limited to the versions that the mount of its path serves. Versions are
 //! passed as indices; dates are compared once, the newest first.
 
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use model::problem::{Code, Problem};
 use model::record::Record;
 use model::schema::{CollectionIx, Mount, Operation, Schema};
@@ -11,7 +11,7 @@ use model::version::{Versions, View};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-pub const HEADER: &str = "restive-version";
+pub const HEADER: HeaderName = HeaderName::from_static("restive-version");
 /// Maximum number of versions that an error lists.
 const MAX_LISTED: usize = 50;
 

@@ -63,8 +63,28 @@ impl Timestamp {
 
     /// The form of `Last-Modified` and of `If-Unmodified-Since`, in whole seconds.
     pub fn to_http_date(self) -> String {
-        let since = Duration::from_millis(u64::try_from(self.0).unwrap_or(0));
-        httpdate::fmt_http_date(UNIX_EPOCH + since)
+        const WEEKDAYS: &str = "ThuFriSatSunMonTueWed";
+        const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+        let name = |names: &'static str, place: usize| &names[place * 3..place * 3 + 3];
+        let seconds = usize::try_from(self.seconds().clamp(0, Timestamp::MAX.seconds()));
+        let (days, time) = (seconds.unwrap_or(0) / 86_400, seconds.unwrap_or(0) % 86_400);
+        let (year, month, day) = civil(days);
+        // Piece by piece and without spare capacity: every read of a record has one.
+        let mut text = String::with_capacity(29);
+        text.push_str(name(WEEKDAYS, days % 7));
+        text.push_str(", ");
+        push_two(&mut text, day);
+        text.push(' ');
+        text.push_str(name(MONTHS, month - 1));
+        text.push(' ');
+        push_two(&mut text, year / 100);
+        push_two(&mut text, year % 100);
+        for (before, number) in [(' ', time / 3_600), (':', time / 60 % 60), (':', time % 60)] {
+            text.push(before);
+            push_two(&mut text, number);
+        }
+        text.push_str(" GMT");
+        text
     }
 
     pub fn parse_http_date(text: &str) -> Option<Timestamp> {
@@ -85,6 +105,27 @@ impl Timestamp {
 
     pub fn seconds(self) -> i64 {
         self.0.div_euclid(1000)
+    }
+}
+
+/// Year, month and day of a number of days since 1970-01-01. Counts from 1 March, so that the day
+/// that a leap year adds is the last of its year.
+fn civil(days: usize) -> (usize, usize, usize) {
+    const DAYS_OF_400_YEARS: usize = 146_097;
+    // Days from 0000-03-01 to 1970-01-01.
+    let days = days + 719_468;
+    let (era, of_era) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, later) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year + later, month, day)
+}
+
+fn push_two(text: &mut String, number: usize) {
+    for digit in [number / 10 % 10, number % 10] {
+        text.push(char::from(b'0' + digit as u8));
     }
 }
 
@@ -139,6 +180,20 @@ mod tests {
         assert_eq!(date.to_http_date(), "Sun, 06 Nov 1994 08:49:37 GMT");
         assert_eq!(Timestamp::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(date));
         assert_eq!(Timestamp::parse_http_date("gestern"), None);
+    }
+
+    #[test]
+    fn http_dates_agree_with_the_library_up_to_the_year_9999() {
+        // A prime number of seconds, about eleven days: all days and times of the day occur.
+        for seconds in (0..Timestamp::MAX.seconds()).step_by(1_000_003) {
+            let since = Duration::from_secs(seconds as u64);
+            let expected = httpdate::fmt_http_date(std::time::UNIX_EPOCH + since);
+            assert_eq!(Timestamp(seconds * 1000 + 999).to_http_date(), expected);
+        }
+        let [first, last] = ["Thu, 01 Jan 1970 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT"];
+        assert_eq!(Timestamp::MAX.to_http_date(), last);
+        assert_eq!(Timestamp(i64::MAX).to_http_date(), last);
+        assert_eq!(Timestamp::MIN.to_http_date(), first);
     }
 
     #[test]

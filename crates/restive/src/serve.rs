@@ -344,11 +344,12 @@ impl LogWriter {
         // The reader of the log may stop reading; then the write blocks.
         let heartbeat = watchdog.watch("log");
         let thread = std::thread::spawn(move || {
+            let mut text = String::new();
             loop {
                 heartbeat.rest();
                 let waited = stopped.recv_timeout(LOG_INTERVAL);
                 heartbeat.beat();
-                let (text, lost) = log.take();
+                let lost = log.take(&mut text);
                 // A log that cannot be written does not stop the service.
                 let _ = std::io::stderr().write_all(text.as_bytes());
                 if lost > 0 {

@@ -131,7 +131,7 @@ async fn poll(
     let tag = poll_tag(services, &visitor, feed, &pairs);
     condition::of_read(&exchange.headers, Some(&tag), None)?;
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
-        let reply = respond::not_modified(CLIENT_CACHE_ONLY, tag);
+        let reply = respond::not_modified(Some(HeaderValue::from_static(CLIENT_CACHE_ONLY)), tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
     match live::poll(&services.channels.hub, &visitor, asking).await? {

@@ -19,7 +19,7 @@ pub async fn get(operation: Operation<'_>, id: &str) -> Result<Reply, Failure> {
         .await?;
     let collection = operation.collection();
     let Some(record) = found else { return Err(decide::not_found(collection, id).into()) };
-    let cache_control = &collection.cache_control;
+    let cache_control = operation.cache_control();
     let alone = view.expand.is_empty() && !collection.is_view();
     let dated = alone && !operation.services.versions.differ(target.collection);
     if view.is_plain() {

@@ -9,6 +9,7 @@ use model::cursor::{self, Fingerprint, Unusable};
 use model::problem::{Code, Problem};
 use model::query::{self, ListRequest, Page};
 use model::schema::{Builtin, CollectionIx};
+use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 /// A page of record texts.
 type Found = store::Page<String>;
@@ -36,7 +37,7 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     // the list misses.
     let position = *operation.services.store.position().borrow();
     let position = live::Epoch(operation.services.store.epoch()).at(position).to_string();
-    let cache_control = &operation.collection().cache_control;
+    let cache_control = operation.cache_control();
     let tag = tag(operation, &asked, &pairs);
     if condition::is_fresh(&operation.request.headers, &tag, None) {
         let reply = respond::not_modified(cache_control, tag);
@@ -109,7 +110,7 @@ fn pagination(asked: &ListRequest, found: &Found, next: Option<&str>) -> String 
         }
         // A cursor is base64url text: it needs no escaping.
         _ => match next {
-            Some(cursor) => format!("{{\"next_cursor\":\"{cursor}\",\"has_more\":true}}"),
+            Some(cursor) => ["{\"next_cursor\":\"", cursor, "\",\"has_more\":true}"].concat(),
             None => "{\"next_cursor\":null,\"has_more\":false}".to_owned(),
         },
     }
@@ -129,19 +130,24 @@ fn next_url(
         (_, Some(cursor)) => ("after", cursor.to_owned()),
         (_, None) => return None,
     };
-    let mut url = format!("{}?", operation.request.path());
+    let path = operation.request.path();
+    let mut url = String::with_capacity(path.len() + operation.request.query().len() + 128);
+    url.push_str(path);
+    url.push('?');
     for (other, text) in pairs.iter().filter(|(other, _)| other != name) {
-        url.push_str(&encode(other));
+        url.extend(encode(other));
         url.push('=');
-        url.push_str(&encode(text));
+        url.extend(encode(text));
         url.push('&');
     }
-    url.push_str(&format!("{name}={value}"));
+    url.push_str(name);
+    url.push('=');
+    url.push_str(&value);
     Some(url)
 }
 
-fn encode(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
+fn encode(text: &str) -> PercentEncode<'_> {
+    utf8_percent_encode(text, NON_ALPHANUMERIC)
 }
 
 /// What ties a cursor to a list: everything except the page and its length.

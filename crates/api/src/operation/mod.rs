@@ -17,7 +17,7 @@ use crate::request::RequestInfo;
 use crate::respond::Reply;
 use crate::services::Services;
 use crate::{body, condition, convert, respond};
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use model::caller::Access;
 use model::decide;
 use model::problem::{Code, Problem};
@@ -41,6 +41,11 @@ pub(crate) struct Operation<'a> {
 impl<'a> Operation<'a> {
     pub fn collection(&self) -> &'a Collection {
         &self.services.schema.collections[self.request.target.collection]
+    }
+
+    /// How long caches may keep a response.
+    fn cache_control(&self) -> Option<HeaderValue> {
+        self.services.cache_controls.get(self.request.target.collection)?.clone()
     }
 
     /// The conversion of the collection's records to the version, if it differs from the stored

@@ -14,6 +14,7 @@ pub mod parse;
 pub mod plan;
 pub mod problem;
 pub mod query;
+mod raw;
 pub mod record;
 pub mod schema;
 mod spelling;

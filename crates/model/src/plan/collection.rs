@@ -184,7 +184,7 @@ impl Work<'_> {
         let mut fresh = kept.iter().filter(|code| !were.contains(code));
         for code in were.iter().filter(|code| !kept.contains(code)) {
             let what = format!("no rule answers with the code `{code}` any more");
-            let lines = fresh.next().map(|to| owner(old).code(code, to));
+            let lines = fresh.next().map(|to| owner(old).renamed("code", code, to));
             self.breaking(&old.name, what, "clients tell refusals apart by it", lines);
         }
     }

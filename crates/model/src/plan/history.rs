@@ -2,17 +2,12 @@
 //! changes that are declared otherwise than they were. Clients of the versions before would notice;
 //! what is new is declared in a newer version.
 
-use super::{DEPRECATED, PEOPLE, Work, lines};
+use super::{DEPRECATED, PEOPLE, Work, lines, place_of};
 use crate::schema::{Change, Operation, Schema, Version};
 
 /// Where a change stands, and what it says, as two files can be compared by.
 fn entry(schema: &Schema, change: &Change) -> (String, String) {
-    let collection = &schema.collections[change.collection];
-    let place = match change.action {
-        Some(action) => format!("{}.actions.{}", collection.name, collection.actions[action].name),
-        None => collection.name.clone(),
-    };
-    (place, format!("{:?}", change.operation))
+    (place_of(schema, change), format!("{:?}", change.operation))
 }
 
 impl Work<'_> {

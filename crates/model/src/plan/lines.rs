@@ -25,9 +25,10 @@ impl Owner<'_> {
         )
     }
 
-    pub fn rename(self, from: &str, to: &str) -> String {
+    /// `rename` or `code`.
+    pub fn renamed(self, operation: &str, from: &str, to: &str) -> String {
         let (from, to) = (quoted(from), quoted(to));
-        self.change(&format!("rename = {{ from = {from}, to = {to} }}"))
+        self.change(&format!("{operation} = {{ from = {from}, to = {to} }}"))
     }
 
     /// `said`: the field as it stays declared.
@@ -43,11 +44,6 @@ impl Owner<'_> {
     pub fn ignored(self, field: &Field) -> String {
         let field = declaration(field, true);
         self.change(&format!("removed = {{ field = {field} }}"))
-    }
-
-    pub fn code(self, from: &str, to: &str) -> String {
-        let (from, to) = (quoted(from), quoted(to));
-        self.change(&format!("code = {{ from = {from}, to = {to} }}"))
     }
 
     pub fn limits(self, field: &str, was: &Limits) -> String {
@@ -66,7 +62,7 @@ impl Owner<'_> {
         if field.reference.is_some() || field.unique && operation == "required" {
             return None;
         }
-        let fill = value(&field.default.clone().or_else(|| sample(field))?);
+        let fill = value(&sample(field)?);
         let name = quoted(&field.name);
         Some(self.change(&format!("{operation} = {{ field = {name}, fill = {fill} }}")))
     }

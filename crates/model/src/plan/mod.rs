@@ -3,18 +3,16 @@
 //! old one's version, so what a change entry declares is no difference. Pure; `evolve` does the
 //! same for what is on disk.
 
-mod breaks;
 mod collection;
 mod conduct;
 mod field;
 mod history;
 mod lines;
-mod params;
 mod settings;
 mod values;
 
 use crate::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
-use crate::schema::{Collection, CollectionIx, Schema};
+use crate::schema::{Change, Collection, CollectionIx, Schema, Version};
 use crate::version::{Versions, View};
 use lines::Owner;
 use std::fmt;
@@ -26,6 +24,7 @@ const PEOPLE: &str = "only people read it";
 const DEPRECATED: &str = "it is served as before, and responses say so";
 const CALLS: &str = "clients call it as before";
 const TYPES: &str = "consumers choose their code by the type";
+const DECLARED: &str = "declared by `breaks`; clients notice it";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -143,6 +142,15 @@ pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> 
     output
 }
 
+/// The collection or the action that a change is about.
+fn place_of(schema: &Schema, change: &Change) -> String {
+    let collection = &schema.collections[change.collection];
+    match change.action {
+        Some(action) => format!("{}.actions.{}", collection.name, collection.actions[action].name),
+        None => collection.name.clone(),
+    }
+}
+
 /// Whose fields the lines are about.
 fn owner(collection: &Collection) -> Owner<'_> {
     Owner { collection: &collection.name, action: None }
@@ -218,11 +226,7 @@ impl Work<'_> {
         let newer = self.new.versions[..self.view.index].iter();
         let mut changes = newer.flat_map(|version| &version.changes);
         changes.any(|change| {
-            let of = &self.new.collections[change.collection];
-            let owner = match change.action {
-                Some(action) => format!("{}.actions.{}", of.name, of.actions[action].name),
-                None => of.name.clone(),
-            };
+            let owner = place_of(self.new, change);
             let old = change.operation.old_places();
             let heads = old.iter().filter_map(|old| old.split('.').next());
             heads.into_iter().any(|head| place == format!("{owner}.{head}"))
@@ -250,6 +254,25 @@ impl Work<'_> {
                 let what = format!("`{name}` of version {}", version.date);
                 let what = change.description.clone().unwrap_or(what);
                 self.safe(&self.new.collections[change.collection].name, what, &why);
+            }
+        }
+    }
+
+    /// Edits that no version change hides from older clients: the file declares them by `breaks`,
+    /// which repeats where and what. Those that a newer version declares are safe; the plan
+    /// proposes to declare the others.
+    fn broken(&mut self) {
+        let newer = |version: &&Version| version.date > self.old.service.version;
+        let newer = self.new.versions.iter().filter(newer);
+        let declared: Vec<&str> =
+            newer.flat_map(|version| version.breaks.iter().map(|one| &*one.edit)).collect();
+        let open = |edit: &&mut Edit| edit.class == Class::NeedsVersion && edit.lines.is_none();
+        for edit in self.edits.iter_mut().filter(open) {
+            let words = format!("{}: {}", edit.place, edit.what);
+            if declared.contains(&&*words) {
+                (edit.class, edit.why) = (Class::Safe, DECLARED.to_owned());
+            } else {
+                edit.lines = Some(lines::breaks(&words));
             }
         }
     }

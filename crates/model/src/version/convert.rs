@@ -75,9 +75,8 @@ impl Convert {
 
 /// Records around a value: one with something in every field, one with nothing.
 fn records(fields: &[Field]) -> [Fields; 2] {
-    let full = fields.iter().filter_map(|field| {
-        Some((field.name.clone(), samples::of(field).into_iter().find(|it| !it.is_null())?))
-    });
+    let some = |field| samples::of(field).into_iter().find(|it| !it.is_null());
+    let full = fields.iter().filter_map(|field| Some((field.name.clone(), some(field)?)));
     [full.collect(), Fields::new()]
 }
 

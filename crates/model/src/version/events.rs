@@ -3,11 +3,11 @@
 //! place where stored texts of older versions are converted up.
 
 use super::lens::{Lens, value_of};
-use super::raw::Raw;
 use super::{Versions, View};
 use crate::event::{Event, Hidden};
 use crate::problem::Problem;
-use crate::record::{self, Fields, Record, parse_object, push_text};
+use crate::raw::{Raw, push_member};
+use crate::record::{self, Fields, Record, parse_object};
 use crate::schema::{Collection, CollectionIx};
 use serde_json::Value;
 use std::borrow::Cow;
@@ -58,26 +58,17 @@ impl Versions {
         }
         let mut out = String::with_capacity(80);
         for (name, text) in [("collection", &event.collection), ("version", &event.api_version)] {
-            out.push_str(if out.is_empty() { "{\"" } else { ",\"" });
-            out.push_str(name);
-            out.push_str("\":");
-            push_text(&mut out, text);
+            push_member(&mut out, name, &Value::from(text.as_str()).to_string());
         }
-        // Those of the newest version stand in the envelope already.
+        // The envelope has those of the newest version already.
         let written = event.api_version != self.newest().date || self.newest_lens(event).is_some();
         let object = Some(&event.object).filter(|_| written);
         let previous = event.previous.as_ref().filter(|_| written);
         let hidden = event.hidden.as_ref();
         for (name, text) in [("object", object), ("previous", previous), ("hidden", hidden)] {
-            if let Some(text) = text {
-                out.push_str(",\"");
-                out.push_str(name);
-                out.push_str("\":");
-                out.push_str(text);
-            }
+            text.into_iter().for_each(|text| push_member(&mut out, name, text));
         }
-        out.push('}');
-        Some(out)
+        Some(out + "}")
     }
 
     /// A record of the collection of events in the version at this place. Its text is the newest's
@@ -99,21 +90,19 @@ impl Versions {
         let texts = self.shown(collection, &name(note.text("version")), texts, view);
         let mut out = String::with_capacity(record.body.len() + 64);
         for (member, text) in envelope.members() {
-            out.push(if out.is_empty() { '{' } else { ',' });
-            push_text(&mut out, member);
-            out.push(':');
             match member {
-                "api_version" => push_text(&mut out, &view.date),
-                "data" => {
-                    out.push_str("{\"object\":");
-                    out.push_str(&texts.object);
-                    if let Some(previous) = &texts.previous {
-                        out.push_str(",\"previous_attributes\":");
-                        out.push_str(previous);
-                    }
-                    out.push('}');
+                "api_version" => {
+                    push_member(&mut out, member, &Value::from(view.date.as_str()).to_string());
                 }
-                _ => out.push_str(text),
+                "data" => {
+                    let mut data = String::with_capacity(texts.object.len() + 64);
+                    push_member(&mut data, "object", &texts.object);
+                    if let Some(previous) = &texts.previous {
+                        push_member(&mut data, "previous_attributes", previous);
+                    }
+                    push_member(&mut out, member, &(data + "}"));
+                }
+                _ => push_member(&mut out, member, text),
             }
         }
         if out.is_empty() { record.body.clone() } else { out + "}" }

@@ -99,11 +99,12 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
     let (mut reported, mut unseen) = (Vec::new(), Vec::new());
     for mut violation in std::mem::take(&mut problem.violations) {
         match translate(lens, sent, &mut violation) {
+            // Several stored fields with one error may be one field in this version.
+            true if reported.contains(&violation) => {}
             true => reported.push(violation),
             false => unseen.push(violation),
         }
     }
-    drop_repeated(&mut reported);
     problem.message = Problem::of(problem.code, [&*reported, &*unseen].concat()).message.clone();
     problem.param = reported.first().map(|first| first.field.clone());
     problem.value = reported.first().and_then(|first| first.value.clone());
@@ -139,17 +140,6 @@ fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
     let seen = name.is_some();
     violation.field = name.unwrap_or_default();
     seen
-}
-
-/// Several kept fields may be wrong in one way that is one thing in this version.
-fn drop_repeated(violations: &mut Vec<Violation>) {
-    let mut reported: Vec<Violation> = Vec::with_capacity(violations.len());
-    for violation in violations.drain(..) {
-        if !reported.contains(&violation) {
-            reported.push(violation);
-        }
-    }
-    *violations = reported;
 }
 
 /// Stands for names that a version does not have.

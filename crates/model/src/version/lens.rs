@@ -1,10 +1,10 @@
 //! One collection seen from one older version. Records go down through it, requests go up. Built
 //! once per version from the stages between it and the newest.
 
-use super::raw::Raw;
 use super::shape::Shape;
 use super::step::{Place, Reason, Stages, Unraised};
 use crate::problem::{Code, Problem, Violation};
+use crate::raw::Raw;
 use crate::record::{Fields, Record, parse_object, push_json};
 use crate::schema::{Collection, Field, Kind};
 use crate::validate;
@@ -34,7 +34,7 @@ pub(super) struct Line {
     /// None: assigned by the service.
     pub field: Option<Field>,
     /// The name by which the stages know it: that of the field it is an old name of, or its own.
-    of: String,
+    pub of: String,
     /// Where it is stored; none: it is a constant.
     pub place: Option<Place>,
 }
@@ -391,11 +391,6 @@ impl Line {
 
     fn is_shown_as_null(&self) -> bool {
         self.field.as_ref().is_some_and(Field::is_served)
-    }
-
-    /// The name by which the stages know it.
-    pub fn known_as(&self) -> &str {
-        &self.of
     }
 
     /// The kept field that is shown as it is.

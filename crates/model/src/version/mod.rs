@@ -21,7 +21,6 @@ mod events;
 mod explain;
 mod lens;
 mod query;
-mod raw;
 mod samples;
 pub(crate) mod shape;
 mod step;
@@ -31,10 +30,11 @@ mod tests;
 pub(crate) use convert::conversion_fault;
 pub use events::is_erased;
 pub use lens::{Lens, Raised};
+pub(crate) use samples::first as sample;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::{Change, Collection, CollectionIx, Field, Kind, Operation, Schema, Version};
+use crate::schema::{Change, Collection, CollectionIx, Operation, Schema, Version};
 use crate::validate::{self, Mode};
 use serde_json::Value;
 use shape::Shape;
@@ -54,9 +54,8 @@ pub struct View {
     /// The same collections in the same places, with the fields they had.
     pub schema: Arc<Schema>,
     newest: Arc<Schema>,
-    lenses: Vec<Option<Lens>>,
-    /// Collections that are shown as they are stored, except fields that only other versions show.
-    words: BTreeMap<CollectionIx, Lens>,
+    /// By collection: its lens, and whether it is shown differently from how it is stored.
+    lenses: Vec<(Lens, bool)>,
     /// Whether any collection is shown differently from how it is stored.
     differs: bool,
     /// Actions whose parameters have another shape: these are sent, never shown.
@@ -127,19 +126,14 @@ impl View {
         let mut schema = Schema::clone(newest);
         let date = newest.versions[index].date.clone();
         schema.service.version.clone_from(&date);
-        let (mut lenses, mut words) = (Vec::new(), BTreeMap::new());
+        let mut lenses = Vec::new();
         for (place, shape) in shapes.iter().enumerate() {
             let shape = with_aliases(newest, place, index, shape);
             let kept = &newest.collections[place];
             let old = shape.collection(kept);
             let lens = Lens::new(kept, &old, &shape);
-            let plain = lens.is_plain(kept, &old);
-            if plain && lens.is_partial() {
-                words.insert(place, lens);
-                lenses.push(None);
-            } else {
-                lenses.push((!plain).then_some(lens));
-            }
+            let differs = !lens.is_plain(kept, &old);
+            lenses.push((lens, differs));
             schema.collections[place] = old;
         }
         let mut forms = BTreeMap::new();
@@ -155,30 +149,23 @@ impl View {
         crate::schema::hide_what_is_below(&mut schema.collections);
         let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
         // The newest view shares the schema, unless it shows old names as well.
-        let same = index == 0 && lenses.iter().all(Option::is_none);
+        let differs = lenses.iter().any(|(_, differs)| *differs);
+        let same = index == 0 && !differs;
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
-        let differs = lenses.iter().any(Option::is_some);
-        View {
-            index,
-            date,
-            schema,
-            newest: Arc::clone(newest),
-            lenses,
-            words,
-            differs,
-            forms,
-            codes,
-        }
+        let newest = Arc::clone(newest);
+        View { index, date, schema, newest, lenses, differs, forms, codes }
     }
 
     /// None: this version shows the collection as it is stored.
     pub fn lens(&self, collection: CollectionIx) -> Option<&Lens> {
-        self.lenses.get(collection)?.as_ref()
+        self.lenses.get(collection).filter(|(_, differs)| *differs).map(|(lens, _)| lens)
     }
 
-    /// What names things in errors: also where nothing is shown otherwise, and yet not all.
+    /// The lens that errors are named by: a version may show a collection as it is stored, except
+    /// fields that only other versions show.
     pub fn words(&self, collection: CollectionIx) -> Option<&Lens> {
-        self.lens(collection).or_else(|| self.words.get(&collection))
+        let found = self.lenses.get(collection);
+        found.filter(|(lens, differs)| *differs || lens.is_partial()).map(|(lens, _)| lens)
     }
 
     /// None: this version has the parameters of the action as they are.
@@ -250,23 +237,6 @@ impl View {
         let newest = &self.newest.collections[collection];
         raised(lens, newest, &body).map_err(|problem| self.explain(collection, &body, problem))
     }
-}
-
-/// Some value that the field takes, as empty as can be.
-pub(crate) fn sample(field: &Field) -> Option<Value> {
-    let empty = match field.kind {
-        Kind::String => Value::from(""),
-        Kind::Integer | Kind::Number => Value::from(0),
-        Kind::Boolean => Value::from(false),
-        Kind::Object => Value::Object(Fields::new()),
-        Kind::Array(_) => Value::Array(Vec::new()),
-        Kind::Timestamp | Kind::Date => Value::Null,
-    };
-    let mut found = vec![empty];
-    found.extend(samples::of(field));
-    let fits =
-        |value: &Value| !value.is_null() && validate::value(field, &mut value.clone()).is_ok();
-    found.into_iter().find(fits)
 }
 
 /// A whole body in the newest shape. What must be there is checked as if it were sent: null is

@@ -73,7 +73,7 @@ impl Lens {
         let show = |value: Value| {
             let mut record = Fields::from_iter([(place.path.clone(), value)]);
             self.stages.down(&mut record);
-            to_scalar(&kept.kind, &record.remove(line.known_as()).unwrap_or_default())
+            to_scalar(&kept.kind, &record.remove(&line.of).unwrap_or_default())
         };
         let words = kept
             .choices

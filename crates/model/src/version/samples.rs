@@ -23,6 +23,14 @@ pub(crate) fn of(field: &Field) -> Vec<Value> {
     found
 }
 
+/// A value that the field takes: its default, or one as empty as possible.
+pub(crate) fn first(field: &Field) -> Option<Value> {
+    let empty = [json!(""), json!(0), json!(false), json!({}), json!([])];
+    let fits = |value: &Value| validate::value(field, &mut value.clone()).is_ok();
+    let found = field.default.clone().into_iter().chain(empty).chain(of(field));
+    found.into_iter().find(|value| !value.is_null() && fits(value))
+}
+
 fn candidates(field: &Field) -> Vec<Value> {
     match &field.kind {
         Kind::String => texts(field),

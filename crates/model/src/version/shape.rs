@@ -34,8 +34,9 @@ pub(crate) enum Fault {
 
 type Done = Result<(), Fault>;
 
-fn wrong(message: impl Into<String>) -> Fault {
-    Fault::Wrong(message.into())
+/// Refuses a change on a condition, with the reason.
+fn refuse_if(condition: bool, message: impl FnOnce() -> String) -> Done {
+    if condition { Err(Fault::Wrong(message())) } else { Ok(()) }
 }
 
 impl Shape {
@@ -122,11 +123,12 @@ impl Shape {
 
     fn take_back(&mut self, operation: &Operation, all: &[&Change]) -> Result<Option<Step>, Fault> {
         let removal = matches!(operation, Operation::CollectionRemoved);
-        if !self.served && !removal {
-            return Err(wrong(
-                "no newer version serves the collection, so nothing of it can have changed",
-            ));
-        }
+        refuse_if(!self.served && !removal, || {
+            "no newer version serves the collection, so nothing of it can have changed".to_owned()
+        })?;
+        refuse_if(self.served && removal, || {
+            "a newer version serves the collection, so this one did not remove it".to_owned()
+        })?;
         Ok(match operation {
             Operation::Rename { from, to, .. } => Some(self.rename(from, to)?),
             Operation::Move { from, to, field, .. } => {
@@ -148,10 +150,6 @@ impl Shape {
             Operation::Removed { field } => self.removed(field)?,
             Operation::Gone { field, value } => Some(self.gone(field, value)?),
             Operation::Code { from, to } => self.code(from, to)?,
-            Operation::CollectionRemoved if self.served => {
-                let what = "a newer version serves the collection, so this one did not remove it";
-                return Err(wrong(what));
-            }
             Operation::CollectionAdded | Operation::CollectionRemoved => {
                 self.served = removal;
                 None
@@ -167,22 +165,16 @@ impl Shape {
     }
 
     fn not_fixed(&self, name: &str) -> Done {
-        match self.fixed.as_deref() == Some(name) {
-            true => {
-                Err(wrong(format!("`{name}` is the reference to the parent, which cannot change")))
-            }
-            false => Ok(()),
-        }
+        refuse_if(self.fixed.as_deref() == Some(name), || {
+            format!("`{name}` is the reference to the parent, which cannot change")
+        })
     }
 
     /// Complains when the name is taken in the newer shape.
     fn free(&self, name: &str) -> Done {
-        match self.fields.iter().any(|field| field.name == name) {
-            true => Err(wrong(format!(
-                "`{name}` is a field of the newer version, too; the old one needs another name"
-            ))),
-            false => Ok(()),
-        }
+        refuse_if(self.fields.iter().any(|field| field.name == name), || {
+            format!("`{name}` is a field of the newer version, too; the old one needs another name")
+        })
     }
 
     fn holds_state(&self, name: &str) -> bool {
@@ -211,30 +203,31 @@ impl Shape {
         let mut required = (false, false);
         match &to.member {
             Some(_) => required.1 = self.object(&to.field)?,
-            None if new.reference.is_some() => {
-                return Err(wrong(format!("`{}` is a reference, which cannot move", to.field)));
+            None => {
+                refuse_if(new.reference.is_some(), || {
+                    format!("`{}` is a reference, which cannot move", to.field)
+                })?;
+                refuse_if(new.required && !new.read_only && new.default.is_none(), || {
+                    format!(
+                        "this change refuses what older clients may send: `{}` is required, and a \
+                         member of an object may be missing; declare `required` with a `fill` in a \
+                         newer version of its own, or make it optional",
+                        to.field
+                    )
+                })?;
             }
-            None if new.required && !new.read_only && new.default.is_none() => {
-                return Err(wrong(format!(
-                    "this change refuses what older clients may send: `{}` is required, and a \
-                     member of an object may be missing; declare `required` with a `fill` in a \
-                     newer version of its own, or make it optional",
-                    to.field
-                )));
-            }
-            None => {}
         }
         let field = match &from.member {
             Some(_) => {
                 required.0 = self.object(&from.field)?;
                 // What no client may read or write must not become part of what they may.
                 let object = &self.fields[self.place(&from.field)?];
-                if (object.write_only, object.read_only) != (new.write_only, new.read_only) {
-                    return Err(wrong(format!(
-                        "`{}` and `{}` must be alike in `write_only` and `read_only`",
-                        from.field, to.field
-                    )));
-                }
+                let alike =
+                    (object.write_only, object.read_only) == (new.write_only, new.read_only);
+                refuse_if(!alike, || {
+                    let (from, to) = (&from.field, &to.field);
+                    format!("`{from}` and `{to}` must be alike in `write_only` and `read_only`")
+                })?;
                 None
             }
             None => {
@@ -258,10 +251,9 @@ impl Shape {
     /// Checks that the field is an object; says whether it has to be one always.
     fn object(&self, name: &str) -> Result<bool, Fault> {
         let field = &self.fields[self.place(name)?];
-        match field.kind {
-            Kind::Object => Ok(field.required),
-            _ => Err(wrong(format!("`{name}` must be of type object to have members"))),
-        }
+        let message = || format!("`{name}` must be of type object to have members");
+        refuse_if(field.kind != Kind::Object, message)?;
+        Ok(field.required)
     }
 
     /// The old and the new field.
@@ -273,22 +265,21 @@ impl Shape {
     ) -> Result<(Field, Field), Fault> {
         let place = self.place(name)?;
         let new = self.fields[place].clone();
-        if new.reference.is_some() || self.holds_state(name) {
-            return Err(wrong(format!("`{name}` holds an id or a state; its type is fixed")));
-        }
-        if new.unique && lossy {
-            return Err(wrong(format!(
-                "`{name}` is `unique`, so no two values may become one; remove `lossy`"
-            )));
-        }
+        refuse_if(new.reference.is_some() || self.holds_state(name), || {
+            format!("`{name}` holds an id or a state; its type is fixed")
+        })?;
+        refuse_if(new.unique && lossy, || {
+            format!("`{name}` is `unique`, so no two values may become one; remove `lossy`")
+        })?;
         let mut old = from.clone();
         old.required |= only_type && new.required;
-        if new.required && !old.required && old.default.is_none() && !new.read_only {
-            return Err(wrong(format!(
+        let refuses = new.required && !old.required && old.default.is_none() && !new.read_only;
+        refuse_if(refuses, || {
+            format!(
                 "this change refuses what older clients may send: `{name}` is required, and `from` \
                  is not; declare `required` with a `fill` in a newer version of its own"
-            )));
-        }
+            )
+        })?;
         name.clone_into(&mut old.name);
         (old.filter, old.sort) = (false, false);
         old.unique = new.unique && old.kind.is_scalar();
@@ -306,19 +297,17 @@ impl Shape {
     ) -> Result<Step, Fault> {
         let place = self.place(name)?;
         let new = &self.fields[place].choices;
-        if new.is_empty() {
-            return Err(wrong(format!("`{name}` has no `enum`; use `convert`")));
-        }
+        refuse_if(new.is_empty(), || format!("`{name}` has no `enum`; use `convert`"))?;
         let unknown = values.iter().map(|(_, to)| to).chain(down.iter().map(|(new, _)| new));
         if let Some(unknown) = unknown.into_iter().find(|value| !new.contains(value)) {
-            return Err(wrong(format!(
+            return Err(Fault::Wrong(format!(
                 "`{unknown}` is no value of `{name}` in the newer version; there are: {}",
                 new.join(", ")
             )));
         }
         let old = old_choices(new, values, down);
         if let Some((_, to)) = down.iter().find(|(_, to)| !old.contains(to)) {
-            return Err(wrong(format!(
+            return Err(Fault::Wrong(format!(
                 "`{to}` is no value of `{name}` in the older versions; there are: {}",
                 old.join(", ")
             )));
@@ -333,7 +322,7 @@ impl Shape {
         for word in &old {
             let back = look_up(&lowered, &look_up(&up, word));
             if back != *word {
-                return Err(wrong(format!(
+                return Err(Fault::Wrong(format!(
                     "this change loses data: `{word}`, sent by an older client, comes back as \
                      `{back}`; let each old value become a new one of its own"
                 )));
@@ -371,9 +360,9 @@ impl Shape {
         field.default = field.default.take().map(|it| fits(&field, &it, "default")).transpose()?;
         let takes =
             |choice: &String| validate::value(&field, &mut Value::from(choice.as_str())).is_ok();
-        if !field.choices.is_empty() && !field.choices.iter().any(takes) {
-            return Err(wrong(format!("`was` takes no value of the `enum` of `{name}`")));
-        }
+        refuse_if(!field.choices.is_empty() && !field.choices.iter().any(takes), || {
+            format!("`was` takes no value of the `enum` of `{name}`")
+        })?;
         if let Some(kept) = self.stages.newer(name) {
             // Limits in other units cannot be compared: the old limits of the old field apply.
             let same = !kept.converted && !kept.path.contains('.');
@@ -386,72 +375,64 @@ impl Shape {
 
     fn can_limit(&self, field: &Field, was: &Limits) -> Done {
         let (name, kind) = (&field.name, field.kind.name());
-        if field.reference.is_some() || self.holds_state(name) {
-            return Err(wrong(format!("`{name}` holds an id or a state, which has no limits")));
-        }
-        if !["min", "min_length"].iter().any(|key| Limits::suits(key, &field.kind)) {
-            return Err(wrong(format!("`{name}` is of type {kind}, which has no limits")));
-        }
+        refuse_if(field.reference.is_some() || self.holds_state(name), || {
+            format!("`{name}` holds an id or a state, which has no limits")
+        })?;
+        refuse_if(
+            !["min", "min_length"].iter().any(|key| Limits::suits(key, &field.kind)),
+            || format!("`{name}` is of type {kind}, which has no limits"),
+        )?;
         for (key, value) in was.entries() {
             let whole = field.kind != Kind::Integer || !value.is_f64();
             if !Limits::suits(key, &field.kind) || !whole {
-                return Err(wrong(format!("`{key}` = {value} is no limit of type {kind}")));
+                return Err(Fault::Wrong(format!("`{key}` = {value} is no limit of type {kind}")));
             }
         }
-        match was.entries() == Limits::of(field).entries() {
-            true => Err(wrong(format!("`{name}` has these limits in the newer version, too"))),
-            false => Ok(()),
-        }
+        refuse_if(was.entries() == Limits::of(field).entries(), || {
+            format!("`{name}` has these limits in the newer version, too")
+        })
     }
 
     fn optional(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
         let place = self.place(name)?;
         let field = &mut self.fields[place];
-        if field.required {
-            return Err(wrong(format!("`{name}` is required in the newer version, too")));
-        }
+        refuse_if(field.required, || format!("`{name}` is required in the newer version, too"))?;
         let fill = fits(field, fill, "fill")?;
         (field.required, field.default) = (!field.read_only, None);
-        Ok(Step::FillDown { field: name.to_owned(), fill })
+        Ok(Step::Fill { field: name.to_owned(), fill, down: true })
     }
 
     fn required(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
         let place = self.place(name)?;
-        if !self.fields[place].required {
-            return Err(wrong(format!("`{name}` is not required in the newer version")));
-        }
+        refuse_if(!self.fields[place].required, || {
+            format!("`{name}` is not required in the newer version")
+        })?;
         self.not_unique(place, true)?;
         let field = &mut self.fields[place];
-        if field.reference.is_some() {
-            return Err(wrong(format!(
+        refuse_if(field.reference.is_some(), || {
+            format!(
                 "`{name}` is a reference, and no record is there in every account for `fill` to \
                  name; leave it optional"
-            )));
-        }
+            )
+        })?;
         let fill = fits(field, fill, "fill")?;
         field.required = false;
-        Ok(Step::FillUp { field: name.to_owned(), fill })
+        Ok(Step::Fill { field: name.to_owned(), fill, down: false })
     }
 
     /// Complains of a value that many records would have of a field that no two may share.
     fn not_unique(&self, place: usize, given: bool) -> Done {
         let field = &self.fields[place];
-        match field.unique && given {
-            true => Err(wrong(format!(
-                "`{}` is `unique`: two old requests without it would clash",
-                field.name
-            ))),
-            false => Ok(()),
-        }
+        refuse_if(field.unique && given, || {
+            format!("`{}` is `unique`: two old requests without it would clash", field.name)
+        })
     }
 
     fn removed(&mut self, name: &str) -> Result<Option<Step>, Fault> {
         self.not_fixed(name)?;
         let found = self.fields.iter_mut().find(|field| field.name == name);
         let field = found.ok_or_else(|| Fault::Missing(name.to_owned()))?;
-        if !field.removed {
-            return Err(wrong(format!("`{name}` is a field of a newer version, too")));
-        }
+        refuse_if(!field.removed, || format!("`{name}` is a field of a newer version, too"))?;
         field.removed = false;
         Ok(None)
     }
@@ -475,10 +456,8 @@ impl Shape {
             from.clone_into(code);
             found = true;
         }
-        match found {
-            true => Ok(None),
-            false => Err(wrong(format!("no rule of the collection answers with the code `{to}`"))),
-        }
+        refuse_if(!found, || format!("no rule of the collection answers with the code `{to}`"))?;
+        Ok(None)
     }
 }
 
@@ -637,7 +616,7 @@ fn fits(field: &Field, value: &Value, what: &str) -> Result<Value, Fault> {
     match validate::value(field, &mut value) {
         Ok(()) => Ok(value),
         Err(violation) => {
-            Err(wrong(format!("`{what}`: {}", violation.message.trim_end_matches('.'))))
+            Err(Fault::Wrong(format!("`{what}`: {}", violation.message.trim_end_matches('.'))))
         }
     }
 }

@@ -27,15 +27,12 @@ pub(super) enum Step {
         up: Vec<(String, String)>,
         down: Vec<(String, String)>,
     },
-    /// Old clients read this value where there is none.
-    FillDown {
+    /// `down`: old clients read this value where there is none. Otherwise: old clients that send
+    /// none mean this value.
+    Fill {
         field: String,
         fill: Value,
-    },
-    /// Old clients that send none mean this value.
-    FillUp {
-        field: String,
-        fill: Value,
+        down: bool,
     },
     /// Old clients read a constant; nothing is stored.
     Constant {
@@ -188,8 +185,8 @@ impl Step {
             }
             Step::Hide { object, .. } => drop(fields.remove(object)),
             Step::Words { field, down, .. } => translate(fields, field, down),
-            Step::FillDown { field, fill } => fill_in(fields, field, fill),
-            Step::FillUp { .. } => {}
+            Step::Fill { field, fill, down: true } => fill_in(fields, field, fill),
+            Step::Fill { .. } => {}
             Step::Constant { field, value } => drop(fields.insert(field.clone(), value.clone())),
             Step::Convert(it) => {
                 let name = &it.new.name;
@@ -226,9 +223,9 @@ impl Step {
                 }
                 put(fields, &it.new, value, it.required.1);
             }
-            Step::Hide { .. } | Step::FillDown { .. } => {}
+            Step::Hide { .. } | Step::Fill { down: true, .. } => {}
             Step::Words { field, up, .. } => translate(fields, field, up),
-            Step::FillUp { field, fill } => fill_in(fields, field, fill),
+            Step::Fill { field, fill, .. } => fill_in(fields, field, fill),
             Step::Constant { field, .. } => drop(fields.remove(field)),
             Step::Convert(it) => {
                 let name = &it.old.name;
@@ -287,7 +284,7 @@ impl Step {
                 }
             }
             Step::Words { field, .. } => place.worded |= head == field,
-            Step::FillDown { field, .. } if head == field => {
+            Step::Fill { field, down: true, .. } if head == field => {
                 place.filled = true;
                 // Newer than a conversion, it may still be shown as null.
                 place.certain |= place.is_listable();
@@ -297,8 +294,7 @@ impl Step {
                 place.converted |= head == it.old.name;
             }
             Step::Constant { field, .. } if head == field => return None,
-            Step::Hide { .. } | Step::FillDown { .. } => {}
-            Step::FillUp { .. } | Step::Constant { .. } => {}
+            Step::Hide { .. } | Step::Fill { .. } | Step::Constant { .. } => {}
         }
         Some(())
     }

@@ -2,7 +2,7 @@
 
 use super::super::samples;
 use super::*;
-use crate::schema::Field;
+use crate::schema::{Field, Kind};
 
 /// Schemas that are tried.
 const SEEDS: u64 = 40;

@@ -1,17 +1,18 @@
-//! The text of a kept record, taken apart at its commas only: what is shown as it is kept is
-//! copied.
+//! The text of a stored record, split into its members only: values that are shown as they are
+//! stored are copied.
 
+use crate::record::push_text;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
 /// Name and text of each member, in the order of the text.
-pub(super) struct Raw<'t> {
+pub(crate) struct Raw<'t> {
     members: Vec<(&'t str, &'t RawValue)>,
 }
 
 impl<'t> Raw<'t> {
-    /// Kept text is our own; a damaged row reads as empty, as in `record::parse_object`.
+    /// The service wrote the text; a damaged row reads as empty, as in `record::parse_object`.
     pub fn read(body: &'t str, hidden: Option<&'t str>) -> Raw<'t> {
         let mut members = Vec::with_capacity(16);
         for text in std::iter::once(body).chain(hidden) {
@@ -34,6 +35,14 @@ impl<'t> Raw<'t> {
     pub fn members(&self) -> impl Iterator<Item = (&'t str, &'t str)> + '_ {
         self.members.iter().map(|(name, value)| (*name, value.get()))
     }
+}
+
+/// Adds a member to the text of an object that is not closed yet.
+pub(crate) fn push_member(out: &mut String, name: &str, text: &str) {
+    out.push(if out.is_empty() { '{' } else { ',' });
+    push_text(out, name);
+    out.push(':');
+    out.push_str(text);
 }
 
 struct Members;

@@ -1,7 +1,7 @@
-//! Where conversions between versions run that could take long. The operator writes the formulas,
-//! customers write the values: with large values, an evaluation takes milliseconds. Such conversions
-//! run on threads of their own, a few at a time, so that they keep no connection waiting. Accounts
-//! take turns, one slice of time each. Knows no version.
+//! Runs conversions between versions that could take long. The operator writes the formulas,
+//! customers write the values: with large values, an evaluation takes milliseconds. Such
+//! conversions run on threads of their own, a few at a time, so that they keep no connection
+//! waiting. Accounts take turns, one slice of time each. Knows no version.
 
 use crate::readers::Readers;
 use std::sync::Arc;

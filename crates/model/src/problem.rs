@@ -321,8 +321,8 @@ impl Violation {
     }
 }
 
-/// Unknown names in a body: lists the first `MAX_LISTED` and leaves out the others, so that the cost
-/// of a refusal does not grow with the number of names.
+/// Unknown names in a body: lists the first `MAX_LISTED` and leaves out the others, so that the
+/// cost of a refusal does not grow with the number of names.
 #[derive(Default)]
 pub struct UnknownNames {
     listed: usize,

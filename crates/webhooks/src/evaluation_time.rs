@@ -11,8 +11,8 @@ use tokio::time::Instant;
 /// So much may be owed before an account has to wait: a few thousand short evaluations.
 const CREDIT: Duration = Duration::from_millis(40);
 
-/// Each account pays for the time its evaluations took with time in which none of them runs. While one
-/// account pays, it has half of the thread's time at most, and each of `n` has `1 / (n + 1)`.
+/// Each account pays for the time its evaluations took with time in which none of them runs. While
+/// one account pays, it has half of the thread's time at most, and each of `n` has `1 / (n + 1)`.
 #[derive(Default)]
 pub struct EvaluationTime {
     /// When each account has paid for everything.

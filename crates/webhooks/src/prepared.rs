@@ -21,8 +21,8 @@ const ERASURES: usize = 10_000;
 /// One event is charged at most this part of the budget, so that the largest one still fits.
 const LARGEST_PART: usize = 4;
 
-/// Steps of formulas that nobody pays for: a tenth of a millisecond. Most conversions take less, and
-/// an account that sends many of them must not be slowed down.
+/// Steps of formulas that nobody pays for: a tenth of a millisecond. Most conversions take less,
+/// and an account that sends many of them must not be slowed down.
 const FREE_UNITS: u64 = 1_000;
 
 /// Why a filter is not evaluated on an event whose record was erased. Members that it asks for are

@@ -1,6 +1,6 @@
 //! Additions to writes of the built-in collections: secrets from the entropy source, the check that
-//! a key may read the events that it has sent to an endpoint, and the result of an endpoint ping. Ping and delivery meet only in the store: the ping is an event, its
-//! delivery a row.
+//! a key may read the events that it has sent to an endpoint, and the result of an endpoint ping.
+//! Ping and delivery meet only in the store: the ping is an event, its delivery a row.
 
 use super::Operation;
 use crate::error::Failure;

@@ -425,7 +425,8 @@ to = "pages"
     fn every_error_is_reported_with_its_position() {
         let file = "[backends.a]\nto = [\"127.0.0.1\", 5]\nbalanc = \"x\"\n[[sites]]\n\
                     hosts = [\"a b\"]\n[[sites.routes]]\npath = \"v1\"\nto = \"b\"\n\
-                    [[sites.routes]]\npath = \"/x\"\nto = \"a\"\nfiles = \"y\"\nmax_body = \"1MB\"\n\
+                    [[sites.routes]]\npath = \"/x\"\nto = \"a\"\nfiles = \"y\"\n\
+                    max_body = \"1MB\"\n\
                     request_headers = { set = { connection = \"x\" } }\n";
         let errors = parse(file).unwrap_err();
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();

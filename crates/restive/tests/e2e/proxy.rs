@@ -43,7 +43,8 @@ fn nobody() -> String {
 fn unchecked(servers: &[String], more: &str) -> Server {
     let to = servers.iter().map(|server| format!("{server:?}")).collect::<Vec<_>>().join(", ");
     configured(&format!(
-        "[backends.b]\nto = [{to}]\ncheck = \"off\"\n[[sites]]\n[[sites.routes]]\nto = \"b\"\n{more}"
+        "[backends.b]\nto = [{to}]\ncheck = \"off\"\n\
+         [[sites]]\n[[sites.routes]]\nto = \"b\"\n{more}"
     ))
 }
 

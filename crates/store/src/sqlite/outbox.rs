@@ -419,7 +419,8 @@ mod tests {
         connection.busy_timeout(Duration::from_secs(30)).unwrap();
         let rows = "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i LIMIT 5000) \
             INSERT INTO deliveries (id, scope, event, endpoint, status, attempts, next, manual, \
-            created, updated) SELECT 'dlv_' || n, 20, n, n % 3, 0, 1, 9000 + n, 0, n, 70 + n FROM i";
+            created, updated) \
+            SELECT 'dlv_' || n, 20, n, n % 3, 0, 1, 9000 + n, 0, n, 70 + n FROM i";
         connection.execute_batch(rows).unwrap();
         assert_eq!(newest_retry(&connection).unwrap(), Some(Timestamp(5070)));
         let states = endpoint_states(&connection, &[1, 2, 7]).unwrap().endpoints;

@@ -229,7 +229,7 @@ when = \"{when}\""
     check_when("record.tags.exists(tag, tag == 'x') || size(record.id) > now.size()", &[]);
     check_when("type(request.amount) == int", &[]);
     check_when("has(request.amount) ? request.amount == 1 : record.created_at < now", &[]);
-    check_when("client != '' && !client.startsWith('10.')", &[]);
+    check_when("client != '192.0.2.7' && !client.startsWith('10.')", &[]);
     check_when(
         "cliend == ''",
         &[(0, "unknown name `cliend` in the expression (did you mean `client`?); it can use …")],

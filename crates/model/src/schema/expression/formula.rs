@@ -21,10 +21,10 @@ pub struct Formula {
     uses_record: bool,
 }
 
-/// What the formulas of one record may cost together, in one direction: 10 ms at most. A write in an
-/// older version evaluates them five times while all other writes wait, and an event is converted up
-/// to four times; with this limit, either takes at most half of the tenth of a second that one
-/// account may keep others waiting.
+/// What the formulas of one record may cost together, in one direction: 10 ms at most. A write in
+/// an older version evaluates them five times while all other writes wait, and an event is
+/// converted up to four times; with this limit, either takes at most half of the tenth of a second
+/// that one account may keep others waiting.
 pub const CONVERSION_UNITS: u64 = 100_000;
 
 /// The functions of CEL, those for numbers (`math.round`) and texts (`split`), and two for

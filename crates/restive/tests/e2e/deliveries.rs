@@ -603,7 +603,7 @@ fn hostile_responses_are_classified_and_hold_no_connection_beyond_the_deadline()
         (Manner::Close, "reset"),
         (Manner::Raw("SSH-2.0-OpenSSH_9.2\r\n\r\n"), "invalid_response"),
         (Manner::Drip("HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n", "x"), "timeout"),
-        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "timeout"),
+        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "too_large"),
         (
             Manner::Drip(
                 "HTTP/1.1 200 OK\r\n",

@@ -25,7 +25,7 @@ fn bad_manners() -> Vec<(Manner, &'static str)> {
     vec![
         (Manner::Silence, "timeout"),
         (Manner::Drip(endless, "x"), "timeout"),
-        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "timeout"),
+        (Manner::Drip("", "HTTP/1.1 100 Continue\r\n\r\n"), "too_large"),
         (Manner::Flood("", "HTTP/1.1 102 Processing\r\n\r\n"), "too_large"),
         (Manner::Drip("HTTP/1.1 200 OK\r\n", "x-more: aaaaaaaaaaaaaaaaaaaaaaa\r\n"), "timeout"),
         (Manner::raw(long), "too_large"),

@@ -160,7 +160,7 @@ fn long_urls_and_large_headers_have_their_own_errors() {
         (get(&format!("/{}", "x".repeat(9_000)), ""), 414, "url_too_long"),
         (get("/v1/books", &format!("x-big: {}\r\n", "x".repeat(40_000))), 431, "headers_too_large"),
         (get("/v1/books", &many), 431, "headers_too_large"),
-        (get(&format!("/v1/books?q={}", "x".repeat(7_000)), &auth), 200, "pagination"),
+        (get(&format!("/v1/books?author={}", "x".repeat(7_000)), &auth), 200, "pagination"),
     ] {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer:.300}");
         let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);

@@ -147,7 +147,7 @@ fn invalid_limits_of_a_token_are_refused_by_field() {
     let made = made.expect(201);
     assert_eq!((&made["resources"], &made["parents"]), (&json!(["book_1"]), &json!([])));
     // The largest token that can be requested is accepted.
-    let ids: Vec<String> = (0..20).map(|number| format!("{number:0>64}")).collect();
+    let ids: Vec<String> = (0..20).map(|number| format!("we_{number:0>61}")).collect();
     let types = vec!["webhook_endpoint.disabled"; 50];
     let user = "\u{1f980}".repeat(200);
     let large = json!({ "user": user, "types": types, "resources": ids, "parents": ids });

@@ -71,10 +71,11 @@ impl Routes {
 
 /// How well a pattern matches: the exact name is best, then the longest domain.
 fn rank(pattern: &HostPattern, name: &str) -> Option<usize> {
-    pattern.matches(name).then(|| match pattern {
-        HostPattern::Exact(_) => usize::MAX,
-        HostPattern::Below(domain) => domain.len(),
-    })
+    match pattern {
+        _ if !pattern.matches(name) => None,
+        HostPattern::Exact(_) => Some(usize::MAX),
+        HostPattern::Below(domain) => Some(domain.len()),
+    }
 }
 
 impl ServedSite {

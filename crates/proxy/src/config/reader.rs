@@ -251,7 +251,7 @@ pub(super) fn text<'t>(value: Node<'t>) -> Option<Text<'t>> {
 
 pub(super) fn wrong_type(report: &mut Report<'_>, value: Node<'_>, key: &str, wanted: &str) {
     let found = match value.get_ref() {
-        DeValue::Integer(number) => format!("{}", number.as_str()),
+        DeValue::Integer(number) => number.as_str().to_owned(),
         DeValue::Float(_) => "a number".to_owned(),
         DeValue::Boolean(_) => "a boolean".to_owned(),
         DeValue::String(_) => "a string".to_owned(),

@@ -84,7 +84,7 @@ impl Sort {
             Sort::Bool => &["true", "false"],
             Sort::Int => &["0", "1", "-2", "7"],
             Sort::Double => &["0.5", "1.0", "-2.25"],
-            Sort::Text => &["'a'", "''", "'2026'", "record.id", "string(record.status)"],
+            Sort::Text => &["'a'", "''", "'2026'", "record.id"],
             Sort::Moment => &["now", "record.created_at", "'2026-01-31T12:00:00.000Z'"],
             Sort::Day => &["'2026-01-31'"],
             Sort::Words => &["['a', 'b']", "[]"],

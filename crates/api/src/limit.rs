@@ -80,9 +80,11 @@ impl Limiter {
     /// Takes one request from the quota; `own` is the key's own limit.
     pub fn take(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<(Quota, bool)> {
         let quota = self.view(self.default_limit?, own, at);
-        let window = quota.window;
         let mut current = bucket.0.load(Ordering::Relaxed);
         loop {
+            // A request that began in an earlier window counts in the newest one: it must not
+            // start that window afresh.
+            let window = quota.window.max(current >> COUNT_BITS);
             let used = if current >> COUNT_BITS == window { current & COUNT_MASK } else { 0 };
             if used >= u64::from(quota.limit) {
                 return Some((Quota { remaining: 0, ..quota }, false));

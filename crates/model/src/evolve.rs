@@ -264,8 +264,11 @@ impl Work {
             self.lose(why, &[]);
         }
         let steps = self.steps.split_off(steps);
-        self.steps.extend(steps.into_iter().filter(|step| matches!(step, Step::Forget { .. })));
+        let (fills, others): (Vec<Step>, Vec<Step>) =
+            steps.into_iter().partition(|step| matches!(step, Step::FillState(_)));
+        self.steps.extend(others.into_iter().filter(|step| matches!(step, Step::Forget { .. })));
         self.steps.push(Step::Rewrite(ix));
+        self.steps.extend(fills);
     }
 
     /// Data has no place any more: it goes, if that was accepted.

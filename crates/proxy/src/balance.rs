@@ -4,14 +4,17 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use wire::outgoing::{Backlog, Target};
 
 use crate::config::{Balance, Group, Server};
 use crate::health::Health;
 use crate::metrics::ServerMetrics;
 
+/// The longest time that a request waits for a place at its server.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 /// The scale of weights, so that a slow start can give a part of a weight.
 const FULL_PERCENT: i64 = 100;
 
@@ -26,6 +29,8 @@ pub(crate) struct Pool {
 /// One server of a group.
 pub(crate) struct Backend {
     pub(crate) server: Server,
+    /// The server without the limit of requests: a check does not wait behind them.
+    pub(crate) probe: Target,
     pub(crate) health: Health,
     pub(crate) metrics: ServerMetrics,
     /// Requests in progress; long streams are counted in `streams`.
@@ -34,9 +39,13 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    fn new(server: Server) -> Backend {
+    fn new(server: &Server, group: &Group) -> Backend {
+        let backlog =
+            Backlog { active: group.max_active, queued: group.max_waiting, wait: MAX_WAIT };
+        let target = server.target.clone().with_backlog(backlog);
         Backend {
-            server,
+            server: Server { target, ..server.clone() },
+            probe: server.target.clone(),
             health: Health::default(),
             metrics: ServerMetrics::default(),
             active: AtomicUsize::new(0),
@@ -90,13 +99,15 @@ impl Drop for InProgress {
 impl Pool {
     /// Servers that `before` has as well keep their state.
     pub(crate) fn new(group: Group, before: Option<&Pool>) -> Pool {
+        let limits = |group: &Group| (group.max_active, group.max_waiting);
+        let before = before.filter(|before| limits(&before.group) == limits(&group));
         let known = |server: &Server| {
             let before = before?.backends.iter();
             before.clone().find(|b| b.server.url == server.url && b.server.weight == server.weight)
         };
         let backend = |server: &Server| match known(server) {
             Some(backend) => backend.clone(),
-            None => Arc::new(Backend::new(server.clone())),
+            None => Arc::new(Backend::new(server, &group)),
         };
         let backends: Vec<_> = group.servers.iter().map(backend).collect();
         let credits = Mutex::new(vec![0; backends.len()]);

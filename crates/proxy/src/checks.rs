@@ -52,7 +52,7 @@ async fn follow(backend: Arc<Backend>, check: Check) {
 
 /// Whether the server answers 2xx in time.
 async fn ask(client: &Client, backend: &Backend, path: &PathAndQuery, timeout: Duration) -> bool {
-    let mut call = Call::new(Method::GET, &backend.server.target);
+    let mut call = Call::new(Method::GET, &backend.probe);
     call.path = Some(path.clone());
     call.headers.remove(CONNECTION);
     call.retry = Retry::Never;

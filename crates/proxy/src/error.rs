@@ -44,13 +44,13 @@ impl Failure {
         let bad = |message: &str| Failure::new(StatusCode::BAD_GATEWAY, "bad_gateway", message);
         match fault {
             OutgoingFault::RequestBody(fault) => Failure::body(*fault),
-            OutgoingFault::Timeout(stage) => Failure::timeout(*stage),
-            OutgoingFault::QueueFull => Failure::new(
+            OutgoingFault::QueueFull | OutgoingFault::Timeout(Stage::Queue) => Failure::new(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "overloaded",
                 "Too many requests wait for the servers. Try again shortly.",
             )
             .retry_after(1),
+            OutgoingFault::Timeout(stage) => Failure::timeout(*stage),
             OutgoingFault::Connect(_) | OutgoingFault::Resolve(_) => Failure::unavailable(),
             OutgoingFault::Tls(_) => bad("The server's certificate or TLS handshake is not valid."),
             OutgoingFault::TooLarge => bad("The head of the server's response is too large."),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use wire::client_network;
@@ -14,9 +14,18 @@ use crate::config::RateLimit;
 /// of the limit.
 const MAX_CLIENTS: usize = 100_000;
 
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
 /// The counters of one route.
 #[derive(Default)]
-pub(crate) struct Limiter(Mutex<HashMap<Option<IpAddr>, Window>>);
+pub(crate) struct Limiter(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    windows: HashMap<Option<IpAddr>, Window>,
+    /// When expired windows were last removed from a full table: it costs a look at all of them.
+    swept: Option<Instant>,
+}
 
 struct Window {
     began: Instant,
@@ -26,11 +35,15 @@ struct Window {
 impl Limiter {
     /// Counts a request. The seconds to wait, if it is one too many.
     pub(crate) fn count(&self, limit: RateLimit, client: IpAddr, now: Instant) -> Result<(), u32> {
-        let mut windows = self.0.lock();
+        let mut state = self.0.lock();
+        let State { windows, swept } = &mut *state;
         let mut key = Some(client_network(client));
         let is_current = |window: &Window| now < window.began + limit.window;
         if windows.len() >= MAX_CLIENTS && !windows.contains_key(&key) {
-            windows.retain(|_, window| is_current(window));
+            if swept.is_none_or(|swept| now >= swept + SWEEP_INTERVAL) {
+                windows.retain(|_, window| is_current(window));
+                *swept = Some(now);
+            }
             if windows.len() >= MAX_CLIENTS {
                 key = None;
             }
@@ -51,7 +64,6 @@ impl Limiter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_client_over_its_limit_waits_for_the_next_window_and_hurts_nobody() {

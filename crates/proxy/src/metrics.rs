@@ -11,7 +11,8 @@ pub(crate) enum Outcome {
     Success,
     ClientError,
     ServerError,
-    /// No valid response, or one that says that the server cannot respond.
+    /// No valid response, or one of a server that is a proxy without one itself. 503 is not among
+    /// them: an overloaded server must not lose the others theirs.
     Failed,
 }
 
@@ -19,7 +20,7 @@ impl Outcome {
     /// HAProxy counts 501 and 505 as good: the server works, it does not support the request.
     pub(crate) fn of(status: StatusCode) -> Outcome {
         match status.as_u16() {
-            502..=504 => Outcome::Failed,
+            502 | 504 => Outcome::Failed,
             500.. => Outcome::ServerError,
             400..=499 => Outcome::ClientError,
             _ => Outcome::Success,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::header::{
     HOST, HeaderName, LOCATION, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
@@ -11,7 +11,7 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::RwLock;
-use wire::outgoing::Client;
+use wire::outgoing::{Client, OutgoingLimits};
 use wire::{Answer, Exchange, Fault, Networks, Response, Service};
 
 use crate::balance::{Backend, Pool};
@@ -26,6 +26,16 @@ use crate::route::{self, Routes, ServedRoute, ServedSite};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// For how long the addresses of a server's name are remembered. 10 s: a server that moves is found
+/// soon, and a lookup costs nothing per request.
+const LOOKUP_TTL: Duration = Duration::from_secs(10);
+
+/// Idle connections to one server, of each worker thread. 256: a burst of requests leaves them, and
+/// the next burst needs no new ones.
+const IDLE_PER_SERVER: usize = 256;
+/// Idle connections in all. 4,096: at some 10 KiB each, 40 MiB.
+const IDLE_TOTAL: usize = 4_096;
 
 /// What the proxy needs from the process.
 pub trait Outside: Send + Sync {
@@ -79,7 +89,19 @@ impl Proxy {
     pub fn new(config: Config, settings: Settings) -> Proxy {
         let name = format!("restive-{:08x}", settings.outside.random() as u32);
         let table = RwLock::new(Arc::new(Table::new(config, None)));
-        Proxy { table, client: Client::new(), settings, name, requests: AtomicU64::new(0) }
+        let limits = OutgoingLimits {
+            lookup_ttl: LOOKUP_TTL,
+            idle_per_target: IDLE_PER_SERVER,
+            idle_total: IDLE_TOTAL,
+            ..OutgoingLimits::default()
+        };
+        Proxy {
+            table,
+            client: Client::with_limits(limits),
+            settings,
+            name,
+            requests: AtomicU64::new(0),
+        }
     }
 
     /// Replaces the configuration. Requests in progress end with the old one; servers that are in

@@ -168,7 +168,7 @@ pub enum ProxyCommand {
         backends: ProxyConfig,
         /// Method of the request
         method: String,
-        /// URL of the request, such as https://example.com/v1/books
+        /// URL of the request, with scheme and host
         url: String,
     },
 }

@@ -31,6 +31,8 @@ enum Source {
     Whole(Bytes),
     Arriving(Box<Arriving>),
     Stream(Box<Stream>),
+    /// A body of unknown length, and how many bytes of it may still come.
+    Limited(Box<(Body, u64)>),
     Ended(Option<Box<HeaderMap>>),
 }
 
@@ -94,6 +96,7 @@ impl Body {
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Arriving(arriving) => arriving.declared_bytes,
             Source::Stream(stream) => stream.declared_bytes,
+            Source::Limited(limited) => limited.0.declared_bytes(),
             Source::Ended(_) => None,
         }
     }
@@ -120,6 +123,7 @@ impl Body {
     pub fn charge_to(&mut self, account: i64) -> bool {
         match &mut self.0 {
             Source::Stream(stream) => stream.incoming.charge_to(Key::Account(account)),
+            Source::Limited(limited) => limited.0.charge_to(account),
             Source::Whole(_) | Source::Arriving(_) | Source::Ended(_) => true,
         }
     }
@@ -133,7 +137,16 @@ impl Body {
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Source::Whole(bytes) => Some(bytes),
-            Source::Arriving(_) | Source::Stream(_) | Source::Ended(_) => None,
+            Source::Arriving(_) | Source::Stream(_) | Source::Limited(_) | Source::Ended(_) => None,
+        }
+    }
+
+    /// Refuses the body once more than so many bytes of it have come, for readers that pass pieces
+    /// on. A body whose length is known needs no such count.
+    pub fn limit_bytes(&mut self, most: u64) {
+        if self.declared_bytes().is_none() && !self.is_spent() {
+            let body = std::mem::replace(self, Body::spent());
+            self.0 = Source::Limited(Box::new((body, most)));
         }
     }
 
@@ -158,7 +171,7 @@ impl Body {
         match &mut self.0 {
             Source::Arriving(arriving) => arriving.timeouts.bounded = true,
             Source::Stream(stream) => stream.timeouts.bounded = true,
-            Source::Whole(_) | Source::Ended(_) => {}
+            Source::Whole(_) | Source::Limited(_) | Source::Ended(_) => {}
         }
         // The usual body is one piece, passed on without a copy.
         let mut first = Bytes::new();
@@ -201,6 +214,19 @@ impl Body {
         let outcome = match &mut self.0 {
             Source::Whole(bytes) => Ok(Some(std::mem::take(bytes)).filter(|all| !all.is_empty())),
             Source::Ended(_) => Ok(None),
+            Source::Limited(limited) => {
+                let (body, left) = &mut **limited;
+                let outcome = ready!(body.poll_chunk(cx)).and_then(|piece| {
+                    let bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+                    *left = left.checked_sub(bytes).ok_or(BodyFault::TooLarge)?;
+                    Ok(piece)
+                });
+                if matches!(outcome, Ok(Some(_))) {
+                    return Poll::Ready(outcome);
+                }
+                self.0 = Source::Ended(body.trailers().map(Box::new));
+                return Poll::Ready(outcome);
+            }
             Source::Arriving(arriving) => ready!(arriving.poll(cx)),
             Source::Stream(stream) => {
                 let (outcome, trailers) = match ready!(stream.poll(cx)) {

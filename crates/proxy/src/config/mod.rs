@@ -179,8 +179,9 @@ pub struct RateLimit {
     pub window: Duration,
 }
 
-/// Requests in progress per server. 1,024: what a server on one machine answers well.
-pub const MAX_ACTIVE: usize = 1_024;
+/// Requests in progress per server, with streams and sockets. 10,000: a third of the ports that
+/// connections to one address can have.
+pub const MAX_ACTIVE: usize = 10_000;
 /// Requests that wait for a place at one server. 1,024: about a second's work of a busy server.
 pub const MAX_WAITING: usize = 1_024;
 /// Bodies above this size are refused with 413. 64 MiB: nginx's 1 MiB is the most frequent

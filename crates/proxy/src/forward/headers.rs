@@ -2,11 +2,14 @@
 //! address is added, and forged or ambiguous requests are refused. No I/O.
 
 use std::fmt::Write as _;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use http::header::{
     ALT_SVC, CONNECTION, EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{HeaderMap, HeaderValue, Version};
 
@@ -68,6 +71,9 @@ pub(crate) fn check(headers: &HeaderMap, name: &str) -> Result<(), Failure> {
         );
         return Err(Failure::bad_request("malformed_request", message));
     }
+    if !headers.contains_key(HOST) {
+        return Err(Failure::bad_request("malformed_request", "The request names no host."));
+    }
     let has_name = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(name));
     if headers.get_all(VIA).iter().any(has_name) {
         let message = "The request came back to this proxy: its backend leads to the proxy.";
@@ -94,7 +100,10 @@ pub(crate) fn check(headers: &HeaderMap, name: &str) -> Result<(), Failure> {
 /// upstream client completes with `Connection`.
 pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits) {
     let upgrade = headers.get(UPGRADE).filter(|value| is_websocket(value)).cloned();
-    let upgrade = upgrade.filter(|_| nominated(headers).iter().any(|option| option == "upgrade"));
+    // On HTTP/2 and HTTP/3 there is no `Connection`: wire has translated an extended CONNECT.
+    let is_stream = sender.version >= Version::HTTP_2;
+    let upgrade = upgrade
+        .filter(|_| is_stream || nominated(headers).iter().any(|option| option == "upgrade"));
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         value.to_str().is_ok_and(|te| te.split(',').any(|c| c.trim().starts_with("trailers")))
     });
@@ -107,11 +116,22 @@ pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits
     add_via(headers, sender);
     if let Some(upgrade) = upgrade {
         headers.insert(UPGRADE, upgrade);
+        if is_stream {
+            headers.insert(SEC_WEBSOCKET_KEY, handshake_key());
+        }
     }
     if takes_trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     apply(edits, headers);
+}
+
+/// The key of a handshake on HTTP/1.1, which a WebSocket on a stream does not have: 16 bytes that a
+/// cache cannot know.
+fn handshake_key() -> HeaderValue {
+    let random = || RandomState::new().build_hasher().finish().to_le_bytes();
+    let key = BASE64_STANDARD.encode([random(), random()].concat());
+    HeaderValue::from_str(&key).unwrap_or(HeaderValue::from_static("AAAAAAAAAAAAAAAAAAAAAA=="))
 }
 
 /// The headers of the response for the client.
@@ -161,9 +181,12 @@ pub(crate) fn asks_for_websocket(headers: &HeaderMap) -> bool {
 /// Says for whom the request is sent. What a peer says that is not trusted is replaced.
 fn add_forwarding(headers: &mut HeaderMap, sender: Sender<'_>) {
     if !sender.is_trusted {
-        for name in [&X_FORWARDED_FOR, &X_FORWARDED_PROTO, &X_FORWARDED_HOST, &FORWARDED] {
+        let is_forged = |name: &&HeaderName| name.as_str().starts_with("x-forwarded-");
+        let forged: Vec<HeaderName> = headers.keys().filter(is_forged).cloned().collect();
+        for name in forged {
             headers.remove(name);
         }
+        headers.remove(FORWARDED);
     }
     let chain = chain(headers, sender);
     if !headers.contains_key(X_FORWARDED_PROTO) {
@@ -359,7 +382,9 @@ mod tests {
             (&[("via", "1.1 restive-2")], None),
             (&[("connection", "upgrade, x-private")], None),
         ] {
-            let found = check(&map(fields), "restive-1").err().map(|failure| failure.code);
+            let mut headers = map(fields);
+            headers.insert(HOST, HeaderValue::from_static("a"));
+            let found = check(&headers, "restive-1").err().map(|failure| failure.code);
             assert_eq!(found, code, "{fields:?}");
         }
     }

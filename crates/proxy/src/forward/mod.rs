@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST};
+use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode};
-use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry};
+use http::{HeaderMap, Method, StatusCode, Version};
+use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry, Stage};
 use wire::{Chunks, Cut, Exchange, Payload, Response, wants_events};
 
 use crate::balance::{Backend, InProgress, Pool};
@@ -46,6 +46,7 @@ pub(crate) struct Forwarded {
 impl Forward<'_> {
     pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
         let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
+        body.limit_bytes(self.route.max_body_bytes);
         let is_long = wants_events(&headers) || headers::asks_for_websocket(&headers);
         let is_idempotent = is_idempotent(&method);
         let host = headers.get(HOST).cloned();
@@ -79,6 +80,8 @@ impl Forward<'_> {
     ) -> Result<Forwarded, Failure> {
         let mut tried: Vec<usize> = Vec::new();
         let mut failure = Failure::unavailable();
+        // A request that a server has seen goes to one other server at most.
+        let mut is_repeated = false;
         while tried.len() < MAX_ATTEMPTS {
             let now = Instant::now();
             let chosen = self.pool.choose(self.sender.client, &tried, now);
@@ -95,7 +98,8 @@ impl Forward<'_> {
                         && is_idempotent
                         && !call.is_spent()
                         && tried.len() < MAX_ATTEMPTS
-                        && self.pool.choose(self.sender.client, &tried, now).is_some();
+                        && self.pool.choose(self.sender.client, &tried, now).is_some()
+                        && !std::mem::replace(&mut is_repeated, true);
                     if !again {
                         let response = self.respond(opened, in_progress);
                         return Ok(Forwarded { response, backend: backend.clone() });
@@ -103,13 +107,15 @@ impl Forward<'_> {
                     failure = Failure::unavailable();
                 }
                 Err(fault) => {
-                    if !matches!(fault, OutgoingFault::RequestBody(_)) {
+                    if !is_ours(&fault) {
                         self.note(backend, Outcome::Failed, now);
                         let (url, class) = (&backend.server.url, fault.class());
                         tracing::debug!(url, class, %fault, "a backend did not respond");
                     }
                     failure = Failure::outgoing(&fault);
-                    let closed = matches!(fault, OutgoingFault::Reset(_)) && is_idempotent;
+                    let closed = matches!(fault, OutgoingFault::Reset(_))
+                        && is_idempotent
+                        && !std::mem::replace(&mut is_repeated, true);
                     if call.is_spent() || !(fault.is_unsent() || closed) {
                         break;
                     }
@@ -140,6 +146,10 @@ impl Forward<'_> {
         let body = match tunnel {
             Some(tunnel) => {
                 in_progress.becomes_stream();
+                if self.sender.version >= Version::HTTP_2 {
+                    // The answer to the key that the client does not have.
+                    fields.remove(SEC_WEBSOCKET_ACCEPT);
+                }
                 if let Some(upgrade) = upgrade {
                     fields.insert(http::header::UPGRADE, upgrade);
                 }
@@ -162,6 +172,16 @@ impl Forward<'_> {
     }
 }
 
+/// Whether a fault says nothing about the server.
+fn is_ours(fault: &OutgoingFault) -> bool {
+    matches!(
+        fault,
+        OutgoingFault::RequestBody(_)
+            | OutgoingFault::QueueFull
+            | OutgoingFault::Timeout(Stage::Queue)
+    )
+}
+
 /// RFC 9110 9.2.2. Other methods may have an effect each time they arrive.
 pub(crate) fn is_idempotent(method: &Method) -> bool {
     matches!(
@@ -174,6 +194,7 @@ fn patience(timeouts: Timeouts, is_long: bool) -> Patience {
     Patience {
         connect: timeouts.connect,
         tls: timeouts.connect,
+        send: timeouts.send,
         head: timeouts.read,
         stall: if is_long { STREAM_IDLE } else { timeouts.read },
         ..Patience::default()

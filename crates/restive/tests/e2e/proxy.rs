@@ -144,6 +144,11 @@ fn requests_that_cannot_be_forwarded_safely_are_refused() {
     let large = proxy.ask("POST", "/").body(vec![b'x'; 2000]).send();
     large.error(413, "body_too_large");
     assert!(sink.received().is_empty(), "no server has seen any of them");
+    // A body whose length is not known before is counted while it is forwarded.
+    let piece = format!("200\r\n{}\r\n", "x".repeat(512));
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+    let text = proxy.raw(format!("{head}{}0\r\n\r\n", piece.repeat(3)).as_bytes());
+    assert!(text.starts_with("HTTP/1.1 413 "), "{text}");
 }
 
 #[test]

@@ -263,7 +263,11 @@ pub fn carry_out(tables: &impl Tables, versions: &Versions, plan: &Plan) -> Resu
             }
             Step::Forget { collection, field } => {
                 forget(tables, schema, *collection, field)?;
-                if schema.collections[*collection].field(field).is_some_and(|f| f.write_only) {
+                // A version may rename the field in the same step.
+                let is_hidden = |schema: &Schema| {
+                    schema.collections[*collection].field(field).is_some_and(|f| f.write_only)
+                };
+                if is_hidden(schema) || versions.iter().any(|view| is_hidden(&view.schema)) {
                     conversion::hide(tables, versions, *collection)?;
                 }
                 let name = &schema.collections[*collection].name;

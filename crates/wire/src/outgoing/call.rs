@@ -47,8 +47,9 @@ pub struct Patience {
     pub tls: Duration,
     /// From the last byte of the request to the whole head of the response.
     pub head: Duration,
-    /// Longest pause in which the server takes no byte of the request, or sends none of the body of
-    /// the response.
+    /// Longest pause in which the server takes no byte of the request.
+    pub send: Duration,
+    /// Longest pause in which the server sends no byte of the body of the response.
     pub stall: Duration,
     /// The end of all of it, with retries and bodies.
     pub deadline: Option<Instant>,
@@ -109,6 +110,7 @@ impl Patience {
             connect: longest,
             tls: longest,
             head: longest,
+            send: longest,
             stall: longest,
             deadline: Some(deadline),
         }
@@ -123,6 +125,7 @@ impl Default for Patience {
             connect: Duration::from_secs(5),
             tls: Duration::from_secs(5),
             head: Duration::from_secs(30),
+            send: Duration::from_secs(10),
             stall: Duration::from_secs(30),
             deadline: None,
         }

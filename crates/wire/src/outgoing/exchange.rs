@@ -196,7 +196,7 @@ impl Exchange {
         if self.stage.replace(stage) != Some(stage) {
             let patience = match waiting {
                 Waiting::Nothing => Some(self.patience.head),
-                Waiting::Server => Some(self.patience.stall),
+                Waiting::Server => Some(self.patience.send),
                 // The client has timeouts of its own.
                 Waiting::Body => None,
                 Waiting::Continue => Some(CONTINUE_WAIT),

@@ -147,7 +147,7 @@ impl Wait {
         if self.stage.replace(stage) != Some(stage) {
             let patience = match waiting {
                 Waiting::Nothing => Some(quiet),
-                Waiting::Server => Some(self.patience.stall),
+                Waiting::Server => Some(self.patience.send),
                 Waiting::Body => None,
                 Waiting::Continue => Some(CONTINUE_WAIT),
             };

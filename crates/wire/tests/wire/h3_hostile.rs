@@ -328,7 +328,8 @@ fn half_heads_of_all_take_no_more_than_their_memory() {
         let raw = trust.raw(&server).await;
         let half = async || {
             let (mut sending, receiving) = raw.quic.open_bi().await.unwrap();
-            sending.write_all(&[&head(HEADERS, 50_000)[..], &[0; 40_000]].concat()).await.unwrap();
+            // The server may refuse it before all of it is sent.
+            let _ = sending.write_all(&[&head(HEADERS, 50_000)[..], &[0; 40_000]].concat()).await;
             (sending, receiving)
         };
         // Three of them have more than there is, however their parts arrive.

@@ -91,5 +91,5 @@ impl Service for Proxy {
 /// Patience that ends soon, for what must end.
 pub fn impatient() -> Patience {
     let short = Duration::from_millis(200);
-    Patience { connect: short, tls: short, head: short, stall: short, deadline: None }
+    Patience { connect: short, tls: short, send: short, head: short, stall: short, deadline: None }
 }

@@ -140,7 +140,8 @@ async fn set(
         entropy: services.outside.entropy(),
     };
     match services.store.commit(write).await?? {
-        Committed::Fresh(Response::Updated(record)) => Ok(record),
+        Committed::Fresh(Response::Updated(record))
+        | Committed::Unchanged(Response::Updated(record)) => Ok(record),
         _ => Err(gone().into()),
     }
 }

@@ -12,6 +12,9 @@ use model::version::View;
 use model::write::Response;
 use std::sync::Arc;
 
+/// Bytes that are parsed and written in the time of one step of a formula.
+const BYTES_PER_UNIT: u64 = 16;
+
 /// The texts of records of a collection in a version. `account`: whose request it is.
 pub(crate) async fn texts(
     services: &Services,
@@ -26,10 +29,11 @@ pub(crate) async fn texts(
     }
     let units = |record: &Record| {
         let bytes = record.body.len() + record.hidden.as_ref().map_or(0, String::len);
-        match is_event {
+        let formulas = match is_event {
             true => services.versions.row_units(view.index, bytes),
             false => view.formula_units(collection, bytes),
-        }
+        };
+        formulas.saturating_add(bytes as u64 / BYTES_PER_UNIT)
     };
     let units = records.iter().map(units).fold(0, u64::saturating_add);
     let (view, versions) = (view.clone(), services.versions.clone());
@@ -103,7 +107,7 @@ pub(crate) fn is_old_event(services: &Services, view: &View, collection: Collect
     view.index > 0 && builtin == Some(Builtin::Event)
 }
 
-/// `units`: what the formulas can cost at most.
+/// `units`: what the conversions can cost at most.
 async fn run<T: Send + 'static, R: Send + 'static>(
     services: &Services,
     account: i64,

@@ -75,11 +75,11 @@ fn close(services: &Services, reply: Result<Reply, Failure>, request: &mut Reque
         respond::problem(&problem, request.shape, &request.id)
     });
     let bytes = reply.body.len();
-    let Reply { status, mut headers, body } = reply;
+    let Reply { status, mut headers, body, is_repeatable } = reply;
     complete(services, &mut headers, &request.id, &mut request.trace);
     let holder = request.trace.holder();
     request.answered(status, bytes);
-    Response { status, headers, body: body.into(), holder }
+    Response { status, headers, body: body.into(), holder, is_repeatable }
 }
 
 /// The headers that every response carries.

@@ -211,9 +211,10 @@ impl Keyring<'_> {
             entropy: self.outside.entropy(),
         };
         match self.store.commit(write).await? {
-            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
-                Ok(record)
-            }
+            Ok(
+                Committed::Fresh(Response::Created(record) | Response::Updated(record))
+                | Committed::Unchanged(Response::Updated(record)),
+            ) => Ok(record),
             Ok(other) => {
                 Err(Error::Refused(format!("unexpected response of the store: {other:?}")))
             }

@@ -81,8 +81,9 @@ impl Api {
     pub fn operator_metrics(&self) -> Response {
         let Services { telemetry, usages, .. } = &*self.services;
         let text = self.pages.metrics((&telemetry.metrics, usages), &Viewer::Operator);
-        let Reply { status, headers, body } = metrics_reply(text);
-        Response { status, headers, body: body.into(), holder: wire::Holder::Operator }
+        let Reply { status, headers, body, .. } = metrics_reply(text);
+        let holder = wire::Holder::Operator;
+        Response { status, headers, body: body.into(), holder, ..Response::default() }
     }
 
     /// From now on `/health` reports that this instance stops.
@@ -378,7 +379,7 @@ impl wire::Service for Api {
             problem.retry_after = Some(1);
         }
         let reply = respond::problem(&problem, services.error_shape(), &request_id);
-        let Reply { status, mut headers, body } = reply;
+        let Reply { status, mut headers, body, .. } = reply;
         let mut trace = services.telemetry.trace();
         finish::complete(services, &mut headers, &request_id, &mut trace);
         Response { status, headers, body: body.into(), ..Response::default() }

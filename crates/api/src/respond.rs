@@ -36,17 +36,24 @@ pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: Bytes,
+    /// The request changed nothing: the client can send it again.
+    pub is_repeatable: bool,
 }
 
 impl Reply {
     pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Reply {
         let mut headers = HeaderMap::with_capacity(16);
         headers.insert(CONTENT_TYPE, JSON);
-        Reply { status, headers, body: body.into() }
+        Reply { status, headers, body: body.into(), is_repeatable: false }
     }
 
     pub fn empty(status: StatusCode) -> Reply {
-        Reply { status, headers: HeaderMap::with_capacity(16), body: Bytes::new() }
+        let headers = HeaderMap::with_capacity(16);
+        Reply { status, headers, body: Bytes::new(), is_repeatable: false }
+    }
+
+    pub fn repeatable(self) -> Reply {
+        Reply { is_repeatable: true, ..self }
     }
 
     /// Sets a header; a value that is not valid in a header is omitted.
@@ -181,7 +188,7 @@ pub fn no_store(mut reply: Reply) -> Reply {
 
 pub fn replayed(mut reply: Reply) -> Reply {
     reply.headers.insert(REPLAYED, HeaderValue::from_static("true"));
-    reply
+    reply.repeatable()
 }
 
 /// The response to every error of the service.

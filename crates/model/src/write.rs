@@ -159,6 +159,8 @@ pub enum Response {
 pub enum Committed {
     /// Durable now.
     Fresh(Response),
+    /// The record was already as requested. The same request can be sent again.
+    Unchanged(Response),
     /// This key was used for the same request before: here is what it answered, and which request
     /// it was.
     Replayed { response: Response, request: String },

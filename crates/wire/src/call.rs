@@ -87,10 +87,10 @@ pub(crate) struct ChargedResponse {
 }
 
 /// Whether the response is sent even if there is no room for it. The response to a write is never
-/// replaced: its effect is there, and a client that reads otherwise repeats it. A refused write has
-/// no effect.
+/// replaced: its effect is there, and a client that reads otherwise repeats it. A refused write and
+/// a repeated one have no effect.
 pub(crate) fn must_be_sent(response: &Response, is_safe: bool) -> bool {
-    !is_safe && !response.status.is_client_error()
+    !is_safe && !response.is_repeatable && !response.status.is_client_error()
 }
 
 /// The response with its charge, or a small refusal where there is no room for it.

@@ -50,6 +50,9 @@ pub struct Response {
     pub headers: HeaderMap,
     pub body: Payload,
     pub holder: Holder,
+    /// The request changed nothing, although its method is unsafe: the client can repeat it, so
+    /// that this response is replaced by a refusal where there is no memory for it.
+    pub is_repeatable: bool,
 }
 
 impl Response {

@@ -17,6 +17,9 @@ use std::pin::Pin;
 
 /// Maximum children embedded per record; the list of children has the rest.
 const CHILDREN: u32 = 10;
+/// Bytes that are parsed, copied or written before other requests of the thread have their turn: half
+/// a millisecond of work.
+const TURN_BYTES: usize = 64 << 10;
 /// Maximum records embedded in one response.
 const MAX_EMBEDDED: usize = 10_000;
 
@@ -29,18 +32,37 @@ pub async fn show(
 ) -> Result<Vec<String>, Failure> {
     let mut shown = parsed(operation, collection, records).await;
     embed(operation, collection, &mut shown, &view.expand).await?;
-    let texts = shown.into_iter().map(|record| match &view.fields {
-        None => text(operation, collection, record, &view.expand),
-        Some(chosen) => {
-            let keep = |name: &str| {
-                chosen.iter().any(|field| field == name)
-                    || view.expand.nodes.iter().any(|node| node.name == name)
-            };
-            let kept = record.into_iter().filter(|(name, _)| keep(name)).collect();
-            text(operation, collection, kept, &view.expand)
+    let (mut texts, mut turn) = (Vec::with_capacity(shown.len()), Turn::default());
+    for record in shown {
+        let kept = match &view.fields {
+            None => record,
+            Some(chosen) => {
+                let keep = |name: &str| {
+                    chosen.iter().any(|field| field == name)
+                        || view.expand.nodes.iter().any(|node| node.name == name)
+                };
+                record.into_iter().filter(|(name, _)| keep(name)).collect()
+            }
+        };
+        let text = text(operation, collection, kept, &view.expand);
+        turn.worked(text.len()).await;
+        texts.push(text);
+    }
+    Ok(texts)
+}
+
+/// Counts the bytes of work since other requests of the thread had their turn.
+#[derive(Default)]
+struct Turn(usize);
+
+impl Turn {
+    async fn worked(&mut self, bytes: usize) {
+        self.0 += bytes;
+        if self.0 >= TURN_BYTES {
+            self.0 = 0;
+            tokio::task::yield_now().await;
         }
-    });
-    Ok(texts.collect())
+    }
 }
 
 /// The fields that the version shows.
@@ -50,7 +72,12 @@ async fn parsed(
     records: Vec<Record>,
 ) -> Vec<Fields> {
     let texts = operation.texts(collection, records).await;
-    texts.iter().map(|text| serde_json::from_str(text).unwrap_or_default()).collect()
+    let (mut parsed, mut turn) = (Vec::with_capacity(texts.len()), Turn::default());
+    for text in texts {
+        parsed.push(serde_json::from_str(&text).unwrap_or_default());
+        turn.worked(text.len()).await;
+    }
+    parsed
 }
 
 /// The fields in the order of the schema, then the embedded records.
@@ -119,18 +146,28 @@ impl Room {
     }
 }
 
-/// About the length of the JSON text.
+/// The length of the JSON text, or a little more.
 fn size_of(value: &Value) -> usize {
     match value {
-        Value::String(text) => text.len() + 2,
+        Value::String(text) => size_of_text(text),
         Value::Array(items) => items.iter().map(|item| size_of(item) + 1).sum::<usize>() + 2,
         Value::Object(fields) => size_of_fields(fields),
-        Value::Null | Value::Bool(_) | Value::Number(_) => 5,
+        Value::Null | Value::Bool(_) => 5,
+        Value::Number(_) => 24,
     }
 }
 
+fn size_of_text(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        0..0x20 => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    text.bytes().map(escaped).sum::<usize>() + 2
+}
+
 fn size_of_fields(fields: &Fields) -> usize {
-    fields.iter().map(|(name, value)| name.len() + size_of(value) + 4).sum::<usize>() + 2
+    fields.iter().map(|(name, value)| size_of_text(name) + size_of(value) + 2).sum::<usize>() + 2
 }
 
 /// Replaces ids by the records that they name; the id of a deleted record stays.
@@ -155,12 +192,14 @@ async fn references(
     embed(operation, to, &mut shown, &node.inner).await?;
     let sized = shown.into_iter().map(|record| (size_of_fields(&record), record));
     let by_id: HashMap<String, (usize, Fields)> = keys.into_iter().zip(sized).collect();
+    let mut turn = Turn::default();
     for record in records {
         if let Some(value) = record.get_mut(&node.name)
             && let Some((bytes, found)) = value.as_str().and_then(|id| by_id.get(id))
         {
             room.take(*bytes)?;
             *value = Value::Object(found.clone());
+            turn.worked(*bytes).await;
         }
     }
     Ok(())
@@ -193,10 +232,12 @@ async fn children(
     for (owner, child) in owners.into_iter().zip(shown) {
         by_parent.entry(owner).or_default().push(Value::Object(child));
     }
+    let mut turn = Turn::default();
     for record in records {
         let Some(id) = id_of(record) else { continue };
         let found = by_parent.get(&id).map_or(&[][..], Vec::as_slice);
-        room.take(found.iter().map(size_of).sum())?;
+        let bytes = found.iter().map(size_of).sum();
+        room.take(bytes)?;
         let mut data = found.to_vec();
         let has_more = data.len() > CHILDREN as usize;
         data.truncate(CHILDREN as usize);
@@ -206,6 +247,7 @@ async fn children(
             "pagination": { "next_cursor": Value::Null, "has_more": has_more },
         });
         record.insert(node.name.clone(), list);
+        turn.worked(bytes).await;
     }
     Ok(())
 }

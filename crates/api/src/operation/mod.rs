@@ -238,6 +238,9 @@ async fn commit(operation: Operation<'_>, write: Write) -> Result<Reply, Failure
     let committed = operation.services.store.commit(write).await?;
     match committed.map_err(|problem| operation.explain(problem))? {
         Committed::Fresh(response) => Ok(answer(converted(response).await, &operation.request.id)),
+        Committed::Unchanged(response) => {
+            Ok(answer(converted(response).await, &operation.request.id).repeatable())
+        }
         Committed::Replayed { response, request } => {
             Ok(respond::replayed(answer(converted(response).await, &request)))
         }

@@ -125,7 +125,7 @@ pub async fn ping(operation: Operation<'_>, write: Write) -> Result<Reply, Failu
     let mut settled = operation.services.store.settled();
     let committed = operation.services.store.commit(write).await?;
     let (response, replayed) = match committed.map_err(|problem| operation.explain(problem))? {
-        Committed::Fresh(response) => (response, false),
+        Committed::Fresh(response) | Committed::Unchanged(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };
     let seq = match response {

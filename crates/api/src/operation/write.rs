@@ -60,7 +60,7 @@ pub async fn create_record(
     let write = creation(operation, Some(author)).await?;
     let committed = operation.services.store.commit(write).await?;
     let (response, replayed) = match committed.map_err(|problem| operation.explain(problem))? {
-        Committed::Fresh(response) => (response, false),
+        Committed::Fresh(response) | Committed::Unchanged(response) => (response, false),
         Committed::Replayed { response, .. } => (response, true),
     };
     match response {

@@ -149,9 +149,10 @@ impl Job<'_> {
             entropy: self.outside.entropy(),
         };
         match self.store.commit(write).await? {
-            Ok(Committed::Fresh(Response::Created(record) | Response::Updated(record))) => {
-                Ok(record)
-            }
+            Ok(
+                Committed::Fresh(Response::Created(record) | Response::Updated(record))
+                | Committed::Unchanged(Response::Updated(record)),
+            ) => Ok(record),
             Ok(other) => bail!("unexpected result of the store: {other:?}"),
             Err(problem) => Err(refusal(&problem)),
         }

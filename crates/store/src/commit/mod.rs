@@ -294,6 +294,7 @@ impl<'a, R: Rows> Commit<'a, R> {
         let write = counted.as_ref().unwrap_or(write);
         let decision = self.decide(write, &facts, now)?;
         let known = Known { needs, holders: facts.holders };
+        let is_unchanged = matches!(decision.effect, Decided::Nothing);
         let (reply, has_event) = match (&decision.effect, facts.current.as_ref()) {
             (Decided::Erase, Some(current)) => {
                 let id = current.id.clone();
@@ -309,7 +310,10 @@ impl<'a, R: Rows> Commit<'a, R> {
             effects.list.push(Effect::Erase { scope, resource, upto: effects.next_seq });
         }
         let response = self.carry_out(write, facts.current.as_ref(), &known, effects, reply)?;
-        Ok(Committed::Fresh(response))
+        Ok(match is_unchanged {
+            true => Committed::Unchanged(response),
+            false => Committed::Fresh(response),
+        })
     }
 
     fn lookup(&mut self) -> Lookup<'_, R> {

@@ -4,32 +4,70 @@
 
 use super::acknowledged::{Mark, MarkFile};
 use super::shared::Shared;
-use super::{Role, connection, tail};
+use super::{Role, connection};
 use crate::{Error, Repeats};
 use rusqlite::Connection;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 /// How often the thread looks at the log file.
 const LOOK: Duration = Duration::from_millis(100);
-/// Growth of the log file that is worth a checkpoint.
-pub const WORTH_BYTES: u64 = 4 << 20;
-/// From here on commits are made to wait for a moment, so that the file starts anew.
-const LARGE_BYTES: u64 = 32 << 20;
-/// From here on long reads wait, too: one account that always has one under way must not make the
-/// file grow for ever. In this crate's own tests it is less than the limit before it, so that they
-/// see what this one does.
-const HUGE_BYTES: u64 = if cfg!(test) { WORTH_BYTES } else { 128 << 20 };
+/// Sizes for a disk with less free space than this are small.
+const ROOMY_BYTES: u64 = 1 << 30;
+/// What a checkpoint that holds up commits may have to move: some milliseconds.
+const REST_BYTES: u64 = 4 << 20;
+/// How many checkpoints before it try to leave no more than that while a writer goes on.
+const APPROACHES: usize = 4;
 /// After that was in vain, since another process reads, long reads are left alone for this long.
 const LEAVE_ALONE: Duration = Duration::from_secs(30);
-/// That moment: a long reader (a backup) must not turn it into seconds.
+/// How long commits wait so that the file starts again: a long reader (a backup) must not turn it
+/// into seconds.
 const STALL: Duration = Duration::from_millis(20);
 /// Tries to begin the file again while long reads wait, of `STALL` each.
 const RESTARTS: usize = 20;
 /// The mark of what was acknowledged is written this often at most: it costs a sync.
 const MARK: Duration = Duration::from_secs(1);
+
+/// Sizes of the log file, in bytes.
+#[derive(Clone, Copy)]
+pub struct Sizes {
+    /// What is not in the database yet and worth a checkpoint. Each one competes with commits for
+    /// the disk, so they are few where there is room.
+    worth: u64,
+    /// From here on commits wait for a moment, so that the file starts again.
+    large: u64,
+    /// From here on long reads wait, too: one account that always has one under way must not make
+    /// the file grow for ever. In this crate's own tests it is less than the size before it, so
+    /// that they see what this one does.
+    huge: u64,
+    /// A file that starts again is cut to this. Where there is room, it keeps its length: a cut
+    /// takes longer than many commits, and each commit that makes the file longer writes the length,
+    /// too.
+    pub kept: u64,
+}
+
+impl Sizes {
+    const SMALL: Sizes =
+        Sizes { worth: 4 << 20, large: 8 << 20, huge: Sizes::huge(128 << 20), kept: 4 << 20 };
+    const ROOMY: Sizes =
+        Sizes { worth: 16 << 20, large: 64 << 20, huge: Sizes::huge(192 << 20), kept: 64 << 20 };
+
+    const fn huge(bytes: u64) -> u64 {
+        if cfg!(test) { 4 << 20 } else { bytes }
+    }
+
+    /// For a database in this file.
+    pub fn of(path: &Path) -> Sizes {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match rustix::fs::statvfs(folder.unwrap_or(Path::new("."))) {
+            Ok(disk) if disk.f_bavail.saturating_mul(disk.f_frsize) >= ROOMY_BYTES => Sizes::ROOMY,
+            _ => Sizes::SMALL,
+        }
+    }
+}
 
 /// Ends its thread when dropped.
 pub struct Checkpoints {
@@ -44,9 +82,13 @@ impl Checkpoints {
         let connection = connection::connect(&shared.path)?;
         connection.pragma_update(None, "cache_size", -256)?;
         connection.busy_timeout(STALL)?;
+        // Reads a page, so that the connection knows its log file.
+        connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
+        let page_bytes: u32 = connection.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let mut thread = Thread {
             connection,
-            done_at: None,
+            page_bytes: page_bytes.into(),
+            sizes: Sizes::of(&shared.path),
             mark_file: match role {
                 Role::Server => Some(MarkFile::open(&shared.path)?),
                 Role::Tool => None,
@@ -73,8 +115,8 @@ impl Checkpoints {
 
 struct Thread {
     connection: Connection,
-    /// Size and time of the log file when all of it was in the database.
-    done_at: Option<(u64, Option<SystemTime>)>,
+    page_bytes: u64,
+    sizes: Sizes,
     /// `None` in a tool.
     mark_file: Option<MarkFile>,
     marked: Instant,
@@ -92,29 +134,39 @@ impl Thread {
         if self.marked.elapsed() >= MARK {
             self.mark();
         }
-        let Ok(file) = std::fs::metadata(tail::log_file(&self.shared.path)) else { return };
-        let stamp = Some((file.len(), file.modified().ok()));
-        if file.len() < WORTH_BYTES || self.done_at == stamp {
+        let Ok(log) = checkpoint(&self.connection, "NOOP") else { return };
+        let (length, left) = (log.frames * self.page_bytes, log.left() * self.page_bytes);
+        let starts_again = length >= self.sizes.large.min(self.sizes.huge);
+        if left == 0 || left < self.sizes.worth && !starts_again {
             return;
         }
-        if file.len() > HUGE_BYTES && Instant::now() >= self.hold_after {
+        if length >= self.sizes.huge && Instant::now() >= self.hold_after {
             self.start_anew();
         }
-        let connection = &self.connection;
-        let done = self.shared.readers.without_rest(|| {
-            let done = checkpoint(connection, "PASSIVE");
-            if file.len() > LARGE_BYTES {
-                // What keeps it from starting anew now is tried again at the next look.
-                let _ = checkpoint(connection, "RESTART");
-            }
-            done
-        });
+        let done = self.shared.readers.without_rest(|| self.approach(length >= self.sizes.large));
         // It made the file as short as the database was; a commit meanwhile may need more.
-        if self.shared.room.ensure(connection).is_err() {
+        if self.shared.room.ensure(&self.connection).is_err() {
             tracing::debug!("no room in advance for the next checkpoint");
         }
         self.report(&done);
-        self.done_at = stamp.filter(|_| matches!(done, Ok(Moved { whole: true, .. })));
+    }
+
+    /// Moves pages while commits go on. If the log file is to start again, commits wait for the
+    /// last pages only: what they wait for is small.
+    fn approach(&self, starts_again: bool) -> Result<Moved, Error> {
+        let mut done = checkpoint(&self.connection, "PASSIVE")?;
+        if starts_again {
+            for _ in 1..APPROACHES {
+                let log = checkpoint(&self.connection, "NOOP")?;
+                if log.left() * self.page_bytes <= REST_BYTES {
+                    break;
+                }
+                done = checkpoint(&self.connection, "PASSIVE")?;
+            }
+            // What keeps it from starting anew now is tried again at the next look.
+            let _ = checkpoint(&self.connection, "RESTART");
+        }
+        Ok(done)
     }
 
     /// Moves everything into the database while nobody reads for long, so that the next commit
@@ -167,17 +219,26 @@ impl Thread {
 /// What a checkpoint did.
 struct Moved {
     /// Frames in the log file.
-    frames: i64,
-    /// All of them are in the database.
-    whole: bool,
+    frames: u64,
+    /// How many of them are in the database.
+    moved: u64,
     /// Somebody else was in the way.
     busy: bool,
+}
+
+impl Moved {
+    /// How many frames are not in the database yet.
+    fn left(&self) -> u64 {
+        self.frames.saturating_sub(self.moved)
+    }
 }
 
 fn checkpoint(connection: &Connection, mode: &str) -> Result<Moved, Error> {
     Ok(connection.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |row| {
         let (busy, frames, moved): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        Ok(Moved { frames, whole: frames == moved, busy: busy != 0 })
+        // Both are -1 where no log file is known yet.
+        let count = |frames| u64::try_from(frames).unwrap_or(0);
+        Ok(Moved { frames: count(frames), moved: count(moved), busy: busy != 0 })
     })?)
 }
 
@@ -190,7 +251,7 @@ pub fn restart(connection: &Connection, shared: &Shared) -> bool {
         connection.busy_timeout(connection::BUSY)?;
         done
     });
-    matches!(done, Ok(Moved { frames: 1.., whole: true, busy: false }))
+    matches!(done, Ok(log) if log.frames > 0 && log.left() == 0 && !log.busy)
 }
 
 impl Drop for Checkpoints {
@@ -204,6 +265,7 @@ impl Drop for Checkpoints {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tail;
     use super::super::testbed::{Bed, HERE, within};
     use super::*;
     use serde_json::json;
@@ -244,7 +306,7 @@ mod tests {
         let readers: Vec<_> = (0..3).map(|_| tokio::spawn(reader())).collect();
         let note = |bytes: usize| bed.create(HERE, "notes", json!({ "text": "x".repeat(bytes) }));
         let file = tail::log_file(&bed.store.shared.path);
-        while std::fs::metadata(&file).unwrap().len() <= HUGE_BYTES {
+        while std::fs::metadata(&file).unwrap().len() <= Sizes::ROOMY.huge {
             within(bed.put(note(100 << 10))).await;
         }
         // A log file that starts again has other salts in its head.

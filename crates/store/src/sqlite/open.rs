@@ -84,7 +84,7 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     writer.pragma_update(None, "journal_mode", "WAL")?;
     writer.pragma_update(None, "synchronous", "FULL")?;
     writer.pragma_update(None, "wal_autocheckpoint", 0)?;
-    writer.pragma_update(None, "journal_size_limit", checkpoint::WORTH_BYTES as i64)?;
+    writer.pragma_update(None, "journal_size_limit", checkpoint::Sizes::of(path).kept as i64)?;
     if tables == 0 {
         return Ok(None);
     }

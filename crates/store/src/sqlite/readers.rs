@@ -114,22 +114,22 @@ impl Pool {
     fn until<T>(
         &self,
         deadline: Instant,
-        slots: &Arc<Slots>,
+        (slots, tenant): (&Arc<Slots>, Tenant),
         read: impl FnOnce(&Connection) -> Result<T, Error>,
     ) -> Result<T, Error> {
         // First: one that waits here needs no slot, and those that end need theirs.
         let _long = self.long.read();
-        let slot = slots.enter();
+        let slot = Arc::new(slots.enter(tenant));
         if Instant::now() >= deadline {
             return Err(Error::Timeout);
         }
         let mut reader = self.take()?;
         reader.end()?;
-        let (slots, mut end) = (AssertUnwindSafe(slots.clone()), Instant::now() + SLICE);
+        let (turn, mut end) = (AssertUnwindSafe(slot.clone()), Instant::now() + SLICE);
         let look = move || {
             let now = Instant::now();
             if now >= end {
-                slots.pass();
+                turn.pass();
                 end = Instant::now() + SLICE;
             } else {
                 // Short reads and the writer have the same cores.
@@ -279,7 +279,7 @@ impl Readers {
         let (answer, result) = oneshot::channel();
         let job: Job = Box::new(move |pool, slots| {
             if !answer.is_closed() {
-                let _ = answer.send(pool.until(deadline, slots, read));
+                let _ = answer.send(pool.until(deadline, (slots, tenant), read));
             }
         });
         let work = match tenant {

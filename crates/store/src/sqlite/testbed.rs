@@ -61,7 +61,8 @@ impl Bed {
 
     pub async fn put(&self, write: Write) -> Record {
         match within(self.store.commit(write)).await.unwrap().unwrap() {
-            Committed::Fresh(Response::Created(record) | Response::Updated(record)) => record,
+            Committed::Fresh(Response::Created(record) | Response::Updated(record))
+            | Committed::Unchanged(Response::Updated(record)) => record,
             other => panic!("no record: {other:?}"),
         }
     }

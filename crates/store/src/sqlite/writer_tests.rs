@@ -4,7 +4,7 @@ use super::testbed::{Bed, HERE, THERE, within};
 use crate::usage::Used;
 use crate::{Error, Log, Outbox, Records, Settlement, Upkeep};
 use model::query::{Page, Query, SortKey};
-use model::write::Change;
+use model::write::{Change, Committed, Response};
 use model::{Scope, Timestamp, Write};
 use serde_json::json;
 use std::sync::Arc;
@@ -163,6 +163,17 @@ async fn an_account_with_many_slow_writes_delays_only_itself() {
         let passed = made.version - before - 1;
         assert!(passed <= 2, "{passed} writes of another account came first");
     }
+    // Several at a time do not wait for a slow write each.
+    let before = bed.store.shared.state.newest();
+    let quick = bed.spawn((0..10).map(|_| titled(&bed, THERE, "quick")).collect());
+    let mut last = before;
+    for task in quick {
+        let answer = within(task).await.unwrap().unwrap().unwrap();
+        let Committed::Fresh(Response::Created(record)) = answer else { panic!("{answer:?}") };
+        last = last.max(record.version);
+    }
+    let passed = last - before - 10;
+    assert!(passed <= 4, "{passed} slow writes of another account came between");
     for task in slow {
         within(task).await.unwrap();
     }

@@ -34,9 +34,11 @@ const BATCH: usize = 256;
 /// batch: one account's large deletes must not hold up everyone's small writes. A batch of small
 /// ones takes half as long.
 const BATCH_TIME: Duration = Duration::from_millis(15);
-/// A write that takes longer is slow: until its account sends a fast one, its writes are not put
-/// into the batch of other accounts, which would wait for them.
+/// A write that takes longer is slow: until its account sends a fast one, each of its writes has a
+/// batch of its own, and between two of them all writes of other accounts are served.
 const SLOW_WRITE: Duration = Duration::from_millis(5);
+/// Accounts with slow writes that are remembered; all are forgotten when there are more.
+const SLOW_ACCOUNTS: usize = 1_000;
 /// Writes that may wait; half of them may be of one account.
 const QUEUE: usize = 8192;
 /// How long the queue must be empty before the search indexes are fed unasked.
@@ -86,7 +88,7 @@ struct Writer<B> {
     /// Whether the last transaction failed by a panic.
     panicked: bool,
     /// Whose last write was slow.
-    slow: Option<Tenant>,
+    slow: HashSet<Tenant>,
     heartbeat: Heartbeat,
     search_heartbeat: Heartbeat,
 }
@@ -137,7 +139,7 @@ impl<B: Backend> Writer<B> {
             serves,
             stage: Stage::Elsewhere,
             panicked: false,
-            slow: None,
+            slow: HashSet::new(),
             heartbeat: state.watchdog.watch("writer"),
             search_heartbeat: state.watchdog.watch("search"),
             state,
@@ -254,7 +256,8 @@ impl<B: Backend> Writer<B> {
     /// Commits a batch and answers everyone in it. One write that fails must not spoil the others:
     /// it is tried alone, and so are the next ones of its account, later.
     fn commit(&mut self, batch: Batch) {
-        let Batch { mut writes, mut settlements } = batch;
+        let Batch { writes, mut settlements } = batch;
+        let mut writes = self.without_slow(writes);
         while !(writes.is_empty() && settlements.is_empty()) {
             let written: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
             let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
@@ -334,6 +337,28 @@ impl<B: Backend> Writer<B> {
         if !later.is_empty() {
             self.requeue(later, &served.iter().map(|waiting| waiting.tenant).collect());
         }
+    }
+
+    /// The part of a batch that is committed now: the first write alone if its account is slow,
+    /// otherwise all writes of accounts that are not. The others wait for the next batch.
+    fn without_slow(
+        &self,
+        writes: Vec<Waiting<Write, WriteResult>>,
+    ) -> Vec<Waiting<Write, WriteResult>> {
+        let is_slow = |waiting: &Waiting<_, _>| self.slow.contains(&waiting.tenant);
+        let Some(first) = writes.first().filter(|_| writes.iter().any(is_slow)) else {
+            return writes;
+        };
+        let (now, later): (Vec<_>, Vec<_>) = match is_slow(first) {
+            true => {
+                let mut writes = writes;
+                let later = writes.split_off(1);
+                (writes, later)
+            }
+            false => writes.into_iter().partition(|waiting| !is_slow(waiting)),
+        };
+        self.put_back(later, &now);
+        now
     }
 
     fn requeue(&self, writes: Vec<Waiting<Write, WriteResult>>, served: &HashSet<Tenant>) {
@@ -445,9 +470,9 @@ impl<B: Backend> Writer<B> {
         let mut commit = Commit::new(self.backend.rows(), schema, versions, newest, steady());
         let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
         for together in writes.chunks(commit.batch()) {
-            let (tenant, start) = (Some(Tenant::from(together[0].scope)), Instant::now());
+            let (tenant, start) = (Tenant::from(together[0].scope), Instant::now());
             let place = outcomes.len();
-            if place > 0 && (start - began > BATCH_TIME || self.slow == tenant) {
+            if place > 0 && start - began > BATCH_TIME {
                 break;
             }
             self.stage = match together {
@@ -455,10 +480,13 @@ impl<B: Backend> Writer<B> {
                 _ => Stage::Elsewhere,
             };
             outcomes.extend(commit.apply(together)?);
-            if start.elapsed() > SLOW_WRITE {
-                self.slow = tenant;
-            } else if self.slow == tenant {
-                self.slow = None;
+            if start.elapsed() <= SLOW_WRITE {
+                self.slow.remove(&tenant);
+            } else {
+                if self.slow.len() >= SLOW_ACCOUNTS {
+                    self.slow.clear();
+                }
+                self.slow.insert(tenant);
             }
             // A batch is milliseconds of work: reads on this core need not wait for all of it.
             std::thread::yield_now();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 fn response(committed: Committed) -> (bool, Response) {
     match committed {
-        Committed::Fresh(response) => (false, response),
+        Committed::Fresh(response) | Committed::Unchanged(response) => (false, response),
         Committed::Replayed { response, .. } => (true, response),
     }
 }

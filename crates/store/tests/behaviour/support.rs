@@ -296,7 +296,8 @@ impl Bed {
     /// Commits what must succeed with a record.
     pub async fn put(&self, write: Write) -> Record {
         match self.commit(write).await.unwrap().unwrap() {
-            Committed::Fresh(Response::Created(record) | Response::Updated(record)) => record,
+            Committed::Fresh(Response::Created(record) | Response::Updated(record))
+            | Committed::Unchanged(Response::Updated(record)) => record,
             other => panic!("no record: {other:?}"),
         }
     }

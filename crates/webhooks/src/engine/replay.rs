@@ -429,7 +429,10 @@ fn load(replay: &mut Replay, events: Vec<Found>, cursor: i64, loaded: &Loaded) -
 /// Writes the record of a replay, unless it changed in the meantime. Returns the current record.
 async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Record>, bool) {
     match until_answered("a replay", limits, || store.commit(write.clone())).await {
-        Ok(Committed::Fresh(Response::Updated(record))) => (Some(record), true),
+        Ok(
+            Committed::Fresh(Response::Updated(record))
+            | Committed::Unchanged(Response::Updated(record)),
+        ) => (Some(record), true),
         _ => {
             let id = write.id.clone().unwrap_or_default();
             let ask = || store.record(write.scope, write.collection, None, &id);

@@ -230,7 +230,10 @@ impl Bed {
             entropy: self.clock.entropy(),
         };
         match self.store.commit(write).await.unwrap() {
-            Ok(Committed::Fresh(Response::Updated(record))) => Ok(record),
+            Ok(
+                Committed::Fresh(Response::Updated(record))
+                | Committed::Unchanged(Response::Updated(record)),
+            ) => Ok(record),
             Err(problem) => Err(problem),
             other => panic!("{other:?}"),
         }

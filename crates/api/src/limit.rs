@@ -260,6 +260,21 @@ mod tests {
     }
 
     #[test]
+    fn a_request_that_arrives_late_counts_in_the_newest_window() {
+        let limiter = limiter();
+        let bucket = limiter.bucket("key");
+        let take = |seconds: u64| limiter.take(&bucket, None, at(seconds, seconds as i64)).unwrap();
+        assert!(take(120).1);
+        // It began in the window before, and neither starts that window nor this one again.
+        let (quota, granted) = take(119);
+        assert_eq!((quota.remaining, granted), (0, true));
+        for seconds in [119, 120, 60, 179] {
+            assert!(!take(seconds).1, "at {seconds}");
+        }
+        assert!(take(180).1, "a new window");
+    }
+
+    #[test]
     fn the_limit_of_a_key_overrides_the_default() {
         let limiter = limiter();
         let bucket = limiter.bucket("key");

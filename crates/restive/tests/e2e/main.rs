@@ -26,6 +26,7 @@ mod actions;
 mod auth;
 mod bodies;
 mod bounded_requests;
+mod cleanup;
 mod cli;
 mod clock_jumps;
 mod clock_matrix;

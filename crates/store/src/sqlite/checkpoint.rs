@@ -242,6 +242,11 @@ fn checkpoint(connection: &Connection, mode: &str) -> Result<Moved, Error> {
     })?)
 }
 
+/// Moves into the database what no reader keeps from it.
+pub fn passive(connection: &Connection) -> Result<(), Error> {
+    checkpoint(connection, "PASSIVE").map(drop)
+}
+
 /// For the writer on a full disk: moves everything into the database, so that the next commit
 /// begins at the start of the log file. Whether it will, and did not before.
 pub fn restart(connection: &Connection, shared: &Shared) -> bool {

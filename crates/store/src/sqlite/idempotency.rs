@@ -3,8 +3,9 @@
 
 use super::erasure;
 use crate::idempotency::{self, Key, NewRow, Stored};
+use crate::upgrade::ResponseTexts;
 use model::{Scope, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 /// Expired rows removed at once at most, and the bytes after which a slice ends (it has one row at
 /// least): the next commit waits for it.
@@ -140,17 +141,29 @@ pub fn erase(connection: &Connection, n: i64, about: Option<&str>) -> Result<(),
     Ok(())
 }
 
-/// Rows with a text of their own that were written under a version: number, kind and texts.
-#[allow(clippy::type_complexity)]
+/// Rows with a text of their own that were written under a version, after a number: `max_rows` at
+/// most, and none after the one with which they have `max_bytes`.
 pub fn written_under(
     connection: &Connection,
     date: &str,
-) -> Result<Vec<(i64, i64, (String, Option<String>))>, rusqlite::Error> {
-    let sql =
-        "SELECT n, kind, text, hidden FROM remembered WHERE text IS NOT NULL AND api_version = ?1";
-    let mut select = connection.prepare(sql)?;
-    let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, (row.get(2)?, row.get(3)?)));
-    select.query_map([date], row)?.collect()
+    after: i64,
+    (max_rows, max_bytes): (i64, usize),
+) -> Result<Vec<ResponseTexts>, rusqlite::Error> {
+    let sql = "SELECT n, kind, text, hidden FROM remembered WHERE n > ?1 AND text IS NOT NULL \
+        AND api_version = ?2 ORDER BY n LIMIT ?3";
+    let mut select = connection.prepare_cached(sql)?;
+    let mut rows = select.query(params![after, date, max_rows])?;
+    let (mut page, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = rows.next()? {
+        let (number, kind) = (row.get(0)?, row.get(1)?);
+        let found = ResponseTexts { number, kind, text: row.get(2)?, hidden: row.get(3)? };
+        bytes += found.text.len() + found.hidden.as_ref().map_or(0, String::len);
+        page.push(found);
+        if bytes >= max_bytes {
+            break;
+        }
+    }
+    Ok(page)
 }
 
 pub fn set_texts(
@@ -238,6 +251,28 @@ pub fn expire(connection: &Connection, now: Timestamp) -> Result<bool, rusqlite:
 mod tests {
     use super::super::testbed::Bed;
     use super::*;
+
+    #[test]
+    fn a_page_of_stored_responses_is_bounded_by_their_number_and_their_bytes() {
+        let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
+        let mut connection = Connection::open(&bed.store.shared.path).unwrap();
+        connection.busy_timeout(std::time::Duration::from_secs(30)).unwrap();
+        let transaction = connection.transaction().unwrap();
+        let insert = "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i LIMIT 10) \
+            INSERT INTO remembered (n, scope, digest, fingerprint, created, kind, seq, number, \
+            updated, text, request, api_version) SELECT 1000 + n, 20, randomblob(16), \
+            zeroblob(32), 1, 1, 1, 1, 1, hex(zeroblob(50)), '', iif(n = 3, 'other', 'now') FROM i";
+        transaction.execute(insert, []).unwrap();
+        let page = |after: i64, max: (i64, usize)| -> Vec<i64> {
+            let page = written_under(&transaction, "now", after, max).unwrap();
+            page.iter().map(|row| row.number - 1000).collect()
+        };
+        assert_eq!(page(0, (3, 1 << 20)), [1, 2, 4]);
+        assert_eq!(page(1004, (3, 1 << 20)), [5, 6, 7]);
+        assert_eq!(page(1001, (100, 250)), [2, 4, 5], "the row with which it is full is the last");
+        assert_eq!(page(1008, (100, 1)), [9], "one row at least");
+        assert!(page(1010, (100, 1)).is_empty());
+    }
 
     #[test]
     fn a_slice_of_expired_rows_is_bounded_by_their_bytes_and_their_number() {

@@ -37,7 +37,10 @@ pub fn open(path: &Path, versions: &Versions, options: &Options) -> Result<Opene
     }
     let stored = match (stored, options.role) {
         (Some(stored), Role::Tool) => stored,
-        (stored, _) => upgrade::apply(&mut writer, stored, versions, options)?,
+        (stored, _) => {
+            let stored = upgrade::apply(&mut writer, stored, versions, options)?;
+            upgrade::clean_up(&mut writer, versions, stored)?
+        }
     };
     let value = |name: &str| format!("SELECT value FROM meta WHERE name = '{name}'");
     let cursor_key = writer.query_row(&value("cursor_key"), [], |row| row.get(0))?;

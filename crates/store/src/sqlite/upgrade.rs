@@ -1,16 +1,21 @@
 //! Upgrading a SQLite database: its tables, indexes and fixed layout. `crate::upgrade` decides what
 //! is done, and to which row.
 
+mod cleanup;
+
+pub use cleanup::run as clean_up;
+
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{Options, erasure, idempotency, outbox, read, retention, search, timers, usage, views};
 use crate::Error;
-use crate::upgrade::{self, EXAMPLES, EventTexts, Rewritten, Row, Tables};
+use crate::upgrade::{self, EXAMPLES, EventTexts, ResponseTexts, Rewritten, Row, Tables};
 use model::evolve::{Stored, evolve};
 use model::record::Scalar;
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 /// Marks our files: "rstv".
 pub const APPLICATION_ID: i32 = 0x7273_7476;
@@ -18,7 +23,11 @@ pub const APPLICATION_ID: i32 = 0x7273_7476;
 pub const FORMAT: i32 = 4;
 /// Rows and events read at a time: they are changed while they are walked.
 const PAGE: i64 = 1_000;
+/// Bytes of events or stored responses after which a page ends, so that memory does not grow with
+/// the size of the records.
+const PAGE_BYTES: usize = 4 << 20;
 
+/// Brings the tables to a schema, in one transaction.
 pub fn apply(
     connection: &mut Connection,
     stored: Option<Stored>,
@@ -32,11 +41,12 @@ pub fn apply(
         true => served_text(connection)?.and_then(|text| upgrade::served_before(&text)),
         false => None,
     };
+    let before = before.map(|schema| Versions::new(&Arc::new(schema)));
     let accepted = match &before {
         Some(before) => {
             // Only rows are read: what their tables shall be is not decided yet.
             let tables = SqliteTables { connection, schema, tables: Vec::new() };
-            upgrade::review(&tables, before, versions, edition, (stored.as_ref(), &plan))?
+            upgrade::review(&tables, before.kept(), versions, edition, (stored.as_ref(), &plan))?
         }
         None => Vec::new(),
     };
@@ -51,7 +61,8 @@ pub fn apply(
         // Responses that an older release stored do not say what they were written under.
         idempotency::date(&transaction, &view.date)?;
     }
-    if let Some(before) = before {
+    cleanup::begin(&transaction, stored.is_none(), before.iter().chain([versions]))?;
+    if let Some(before) = &before {
         upgrade::convert_log(&tables, before, versions, edition.accept)?;
     }
     let unchanged = stored.as_ref() == Some(&plan.stored);
@@ -351,16 +362,23 @@ impl Tables for SqliteTables<'_> {
             "SELECT seq, collection, object, previous, hidden FROM log \
              WHERE seq > ?1 AND api_version = ?2 ORDER BY seq LIMIT ?3",
         )?;
-        let rows = select.query_map(params![after, date, PAGE], |row| {
-            Ok(EventTexts {
+        let mut rows = select.query(params![after, date, PAGE])?;
+        let (mut page, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            let event = EventTexts {
                 seq: row.get(0)?,
                 collection: row.get(1)?,
                 object: row.get(2)?,
                 previous: row.get(3)?,
                 hidden: row.get(4)?,
-            })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+            };
+            bytes += event.bytes();
+            page.push(event);
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        Ok(page)
     }
 
     fn set_event(&self, version: &str, event: &EventTexts) -> Result<(), Error> {
@@ -373,8 +391,8 @@ impl Tables for SqliteTables<'_> {
         Ok(())
     }
 
-    fn responses_of(&self, date: &str) -> Result<Vec<(i64, i64, (String, Option<String>))>, Error> {
-        Ok(idempotency::written_under(self.connection, date)?)
+    fn responses_of(&self, date: &str, after: i64) -> Result<Vec<ResponseTexts>, Error> {
+        Ok(idempotency::written_under(self.connection, date, after, (PAGE, PAGE_BYTES))?)
     }
 
     fn set_response(

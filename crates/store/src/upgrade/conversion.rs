@@ -3,13 +3,12 @@
 
 use super::Tables;
 use crate::{Error, idempotency};
+use model::CollectionIx;
 use model::event::Hidden;
 use model::evolve::Accept;
 use model::record::parse_object;
 use model::version::{Versions, View};
-use model::{CollectionIx, Schema};
 use serde_json::Value;
-use std::sync::Arc;
 
 /// The texts of an event.
 pub struct EventTexts {
@@ -20,19 +19,34 @@ pub struct EventTexts {
     pub hidden: Option<String>,
 }
 
+impl EventTexts {
+    /// The bytes of its texts.
+    pub fn bytes(&self) -> usize {
+        let optional = [&self.previous, &self.hidden].into_iter().flatten();
+        self.object.len() + optional.map(String::len).sum::<usize>()
+    }
+}
+
+/// A stored response with a text of its own.
+pub struct ResponseTexts {
+    pub number: i64,
+    pub kind: i64,
+    pub text: String,
+    pub hidden: Option<String>,
+}
+
 /// Converts everything that was written under a date that `now` lacks. Refuses if an event has a
 /// value that the newest version cannot express, unless `accept` allows that it is lost.
 pub fn convert_log(
     tables: &impl Tables,
-    before: Schema,
+    before: &Versions,
     now: &Versions,
     accept: Accept,
 ) -> Result<(), Error> {
-    let before = Versions::new(&Arc::new(before));
-    let (to, name) = target(&before, now);
+    let (to, name) = target(before, now);
     for view in before.iter().filter(|view| now.find(&view.date).is_none()) {
         let from = &view.date;
-        let (events, lost) = convert_events(tables, &before, from, (to, name))?;
+        let (events, lost) = convert_events(tables, before, from, (to, name))?;
         if lost > 0 && accept != Accept::Loss {
             let message = format!(
                 "version {from} is gone from the file, and {lost} of its events have values that \
@@ -41,14 +55,14 @@ pub fn convert_log(
             );
             return Err(Error::Refused(vec![message]));
         }
-        let responses = tables.responses_of(from)?;
-        let count = responses.len();
-        for (number, kind, texts) in responses {
-            let (text, hidden) = idempotency::converted(&before, from, to, kind, texts);
-            tables.set_response(number, name, (&text, hidden.as_deref()))?;
-        }
-        if events + count > 0 {
-            let (to, responses) = (name, count);
+        let responses =
+            each_response(tables, from, |ResponseTexts { number, kind, text, hidden }| {
+                let texts = (text, hidden);
+                let (text, hidden) = idempotency::converted(before, from, to, kind, texts);
+                tables.set_response(number, name, (&text, hidden.as_deref()))
+            })?;
+        if events + responses > 0 {
+            let to = name;
             tracing::info!(%from, %to, events, responses, "converted: the version is gone");
         }
     }
@@ -86,18 +100,37 @@ pub fn hide(tables: &impl Tables, versions: &Versions, ix: CollectionIx) -> Resu
             }
         }
         let object = &view.schema.collections[ix].object;
-        for (number, kind, (text, hidden)) in tables.responses_of(&view.date)? {
+        each_response(tables, &view.date, |ResponseTexts { number, kind, text, hidden }| {
             let texts = (text.as_str(), hidden.as_deref());
-            if let Some((text, hidden)) = idempotency::without(kind, texts, object, &names) {
-                tables.set_response(number, &view.date, (&text, hidden.as_deref()))?;
+            match idempotency::without(kind, texts, object, &names) {
+                Some((text, hidden)) => {
+                    tables.set_response(number, &view.date, (&text, hidden.as_deref()))
+                }
+                None => Ok(()),
             }
-        }
+        })?;
     }
     Ok(())
 }
 
+/// Visits the stored responses of a version, a page at a time; returns how many there are.
+fn each_response(
+    tables: &impl Tables,
+    date: &str,
+    mut visit: impl FnMut(ResponseTexts) -> Result<(), Error>,
+) -> Result<usize, Error> {
+    let (mut last, mut count) = (0, 0);
+    loop {
+        let page = tables.responses_of(date, last)?;
+        let Some(newest) = page.last() else { return Ok(count) };
+        last = newest.number;
+        count += page.len();
+        page.into_iter().try_for_each(&mut visit)?;
+    }
+}
+
 /// Whether the event had one of the fields.
-fn hide_in(event: &mut EventTexts, names: &[&str]) -> bool {
+pub fn hide_in(event: &mut EventTexts, names: &[&str]) -> bool {
     let object = without(&event.object, names);
     let previous = event.previous.as_deref().and_then(|text| without(text, names));
     let mut hidden = Hidden::parse(event.hidden.as_deref());

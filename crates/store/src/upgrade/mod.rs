@@ -2,17 +2,19 @@
 //! checked against the rows and carried out, or refused with nothing changed. A backend has the
 //! tables (`Tables`); which steps are taken, and what becomes of each row, is decided here.
 
+mod cleanup;
 mod conversion;
 mod rewrite;
 
-pub use conversion::{EventTexts, convert_log};
+pub use cleanup::{Cleanup, Stage};
+pub use conversion::{EventTexts, ResponseTexts, convert_log};
 pub use rewrite::{Rewritten, unstable};
 
 use crate::Error;
 use model::evolve::{Accept, Check, CheckRule, Plan, Step, Stored, evolve};
 use model::record::{Scalar, parse_object, to_scalar};
 use model::version::Versions;
-use model::{CollectionIx, Schema, Scope};
+use model::{Collection, CollectionIx, Schema, Scope};
 use model::{parse, plan};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -112,15 +114,15 @@ pub trait Tables {
     fn rename_timers(&self, old: &model::Collection, collection: CollectionIx)
     -> Result<(), Error>;
 
-    /// Events that were written under a version, after a sequence, oldest first; none at the end.
+    /// Events that were written under a version, after a sequence, oldest first: a page, bounded in
+    /// rows and bytes; none at the end.
     fn events_of(&self, date: &str, after: i64) -> Result<Vec<EventTexts>, Error>;
 
     fn set_event(&self, version: &str, event: &EventTexts) -> Result<(), Error>;
 
-    /// Stored responses with a text of their own that were written under a version: number, kind,
-    /// text and hidden part.
-    #[allow(clippy::type_complexity)]
-    fn responses_of(&self, date: &str) -> Result<Vec<(i64, i64, (String, Option<String>))>, Error>;
+    /// Stored responses with a text of their own that were written under a version, after a number,
+    /// oldest first: a page, bounded in rows and bytes; none at the end.
+    fn responses_of(&self, date: &str, after: i64) -> Result<Vec<ResponseTexts>, Error>;
 
     fn set_response(
         &self,
@@ -273,7 +275,12 @@ pub fn carry_out(tables: &impl Tables, versions: &Versions, plan: &Plan) -> Resu
                 let name = &schema.collections[*collection].name;
                 tracing::warn!(collection = %name, %field, "values are deleted, as accepted");
             }
-            Step::FillState(ix) => fill_state(tables, schema, *ix)?,
+            Step::FillState(ix) => {
+                fill_state(tables, schema, *ix)?;
+                if searches_states(&schema.collections[*ix]) {
+                    tables.rebuild_search(*ix)?;
+                }
+            }
             Step::RebuildSearch(ix) => tables.rebuild_search(*ix)?,
             Step::DropSearch(ix) => tables.drop_search(*ix)?,
             Step::Rewrite(ix) => {
@@ -309,26 +316,40 @@ fn add_column(
 /// Gives the initial state to rows in which the field of the state is null. Rows that were written
 /// without the field need nothing: they are read with it.
 fn fill_state(tables: &impl Tables, schema: &Schema, ix: CollectionIx) -> Result<(), Error> {
+    let name = &schema.collections[ix].name;
+    tables.each_row(name, &mut |row| fill_row(tables, schema, ix, &row).map(drop))
+}
+
+/// Whether the search index holds the states of records.
+pub fn searches_states(collection: &Collection) -> bool {
+    let states = collection.states.as_ref();
+    let field = states.and_then(|states| collection.field(&states.field));
+    field.is_some_and(|field| field.search)
+}
+
+/// Gives the initial state to a row; false if it needs none.
+pub fn fill_row(
+    tables: &impl Tables,
+    schema: &Schema,
+    ix: CollectionIx,
+    row: &Row,
+) -> Result<bool, Error> {
     let collection = &schema.collections[ix];
-    let Some(states) = &collection.states else { return Ok(()) };
-    let Some(field) = collection.field(&states.field) else { return Ok(()) };
+    let Some(states) = &collection.states else { return Ok(false) };
+    let Some(field) = collection.field(&states.field) else { return Ok(false) };
     let initial = Value::from(states.initial.as_str());
-    tables.each_row(&collection.name, &mut |row| {
-        let mut fields = parse_object(&row.body);
-        match fields.get_mut(&states.field) {
-            Some(value) if value.is_null() => *value = initial.clone(),
-            _ => return Ok(()),
-        }
-        let body = Value::Object(fields).to_string();
-        tables.set_texts(ix, row.number, &body, row.hidden.as_deref())?;
-        match field.has_column() {
-            true => {
-                let state = to_scalar(&field.kind, &initial);
-                tables.set_column(ix, &states.field, row.number, &state)
-            }
-            false => Ok(()),
-        }
-    })
+    let mut fields = parse_object(&row.body);
+    match fields.get_mut(&states.field) {
+        Some(value) if value.is_null() => *value = initial.clone(),
+        _ => return Ok(false),
+    }
+    let body = Value::Object(fields).to_string();
+    tables.set_texts(ix, row.number, &body, row.hidden.as_deref())?;
+    if field.has_column() {
+        let state = to_scalar(&field.kind, &initial);
+        tables.set_column(ix, &states.field, row.number, &state)?;
+    }
+    Ok(true)
 }
 
 /// Removes a field from every row.

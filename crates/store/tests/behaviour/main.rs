@@ -4,6 +4,7 @@
 // All of it is test code, the parts outside `#[test]` functions too.
 #![allow(clippy::unwrap_used)]
 
+mod cleanup;
 mod commits;
 mod deliveries;
 mod erasures;

@@ -4,6 +4,7 @@
 use crate::files::open;
 use crate::support::*;
 use model::event::Event;
+use model::evolve::Accept;
 use model::parse::parse;
 use model::query::{Filter, Query, Test};
 use model::record::Scalar;
@@ -101,6 +102,15 @@ impl Shelf {
 
     fn open(&self, file: &str) -> Bed {
         open(&self.path(), read(file), Role::Server).unwrap()
+    }
+
+    /// Opens the file with `--accept-data-loss`.
+    fn open_with_loss(&self, file: &str) -> Bed {
+        let edition = Edition { accept: Accept::Loss, ..Edition::default() };
+        let options = Options { edition, ..Options::default() };
+        let store = SqliteStore::open_with(&self.path(), Arc::new(read(file)), options).unwrap();
+        let time = Arc::new(std::sync::atomic::AtomicI64::new(START));
+        Bed { store, time, _keep: Box::new(()) }
     }
 
     fn refusals(&self, file: &str) -> String {
@@ -462,4 +472,80 @@ async fn a_database_of_an_older_release_is_compared_from_its_first_start_on() {
     keep("UPDATE meta SET value = 'colections = 1' WHERE name = 'schema_text'");
     serve(&limited("2")).unwrap();
     assert!(matches!(serve(&limited("3")), Err(Error::Refused(_))));
+}
+
+/// Stored responses that are hidden page by page: more than one page (`PAGE`) has.
+const RESPONSES: i64 = 2_100;
+
+#[tokio::test]
+async fn a_field_that_becomes_write_only_while_a_version_renames_it_is_hidden() {
+    let shelf = Shelf::new();
+    let shown = OLD.replace("pin = { type = 'string', write_only = true }", "pin = 'string'");
+    let bed = shelf.open(&shown);
+    let fields = json!({"name": "Dune", "street": "s", "pin": "pin-1"});
+    let made = bed.put(keyed(create(BOOKS, fields), "made", 1)).await;
+    let nothing = merge(BOOKS, &made.id, json!({"name": "Dune"}));
+    bed.put(keyed(nothing, "nothing", 2)).await;
+    bed.put(merge(BOOKS, &made.id, json!({"pin": "pin-2"}))).await;
+    drop(bed);
+    let connection = rusqlite::Connection::open(shelf.path()).unwrap();
+    let copies = "WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i LIMIT ?1) \
+        INSERT INTO remembered (scope, digest, fingerprint, created, kind, seq, number, updated, \
+        record, text, request, api_version) SELECT scope, randomblob(16), fingerprint, created, \
+        kind, seq, number, updated, record, text, request, api_version FROM remembered, i \
+        WHERE text IS NOT NULL";
+    assert_eq!(connection.execute(copies, [RESPONSES]).unwrap() as i64, RESPONSES);
+    let holding = || -> (i64, i64, i64) {
+        let sql = "SELECT (SELECT count(*) FROM log WHERE instr(object || coalesce(previous, '') \
+            || coalesce(hidden, ''), 'pin-') > 0), (SELECT count(*) FROM remembered \
+            WHERE instr(coalesce(text, '') || coalesce(hidden, ''), 'pin-') > 0), \
+            (SELECT count(*) FROM r_books WHERE instr(body || coalesce(hidden, ''), 'pin-') > 0)";
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap()
+    };
+    assert_eq!(holding(), (2, RESPONSES + 1, 1));
+    let bed = shelf.open_with_loss(NEW);
+    assert_eq!(holding(), (0, 0, 0));
+    let record = bed.record(BOOKS, &made.id).await.unwrap();
+    assert_eq!(value(&record, "title"), json!("Dune"));
+}
+
+#[tokio::test]
+async fn records_get_their_state_while_a_version_rewrites_them() {
+    let shelf = Shelf::new();
+    let bed = shelf.open(
+        "
+[service]
+version = '2025-06-01'
+[collections.orders.fields]
+note = 'string'
+status = { type = 'string', filter = true }
+",
+    );
+    let without = bed.put(create(0, json!({"note": "a"}))).await;
+    let with = bed.put(create(0, json!({"note": "b", "status": "canceled"}))).await;
+    drop(bed);
+    let bed = shelf.open(
+        "
+[service]
+version = '2026-11-01'
+[collections.orders]
+states = { names = ['created', 'canceled'] }
+fields = { remark = 'string' }
+[[versions]]
+date = '2026-11-01'
+[[versions.changes]]
+collection = 'orders'
+rename = { from = 'note', to = 'remark' }
+[[versions]]
+date = '2025-06-01'
+",
+    );
+    for (id, remark, status) in [(&without.id, "a", "created"), (&with.id, "b", "canceled")] {
+        let record = bed.record(0, id).await.unwrap();
+        let found = (value(&record, "remark"), value(&record, "status"));
+        assert_eq!(found, (json!(remark), json!(status)));
+        let one = only(any_of("status", vec![text(status)]));
+        let listed = bed.store.list(HERE, 0, &Query { sort: Vec::new(), ..one }).await.unwrap();
+        assert_eq!(listed.records.len(), 1, "{status} is found by its column");
+    }
 }

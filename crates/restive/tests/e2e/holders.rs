@@ -13,6 +13,7 @@ const SCHEMA: &str = "
 rate_limit = { requests = 1000000, window = '1s' }
 [collections.notes.fields]
 text = { type = 'string', max_length = 1000000 }
+kind = 'string'
 ";
 /// The length of a note. 900 KB: almost the body limit.
 const NOTE_BYTES: usize = 900_000;
@@ -43,6 +44,10 @@ fn memory_held_by_one_account_is_not_charged_to_another_at_the_same_address() {
     let mut kept: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(&uploads)).collect();
     kept.extend((0..CONNECTIONS).map(|_| connect(&reads)));
     eventually("the account holds all it may", || server.get(&own).status == 503);
+    // The response to a write that changed something is never replaced. If the write changed
+    // nothing, the client can repeat it.
+    let update = || server.ask("PATCH", &own).json(&json!({"kind": "b"})).send().status;
+    assert_eq!([update(), update()], [200, 503]);
     let mut server = server;
     for version in ["http1", "http2"] {
         server = server.over(version);

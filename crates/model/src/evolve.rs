@@ -214,7 +214,7 @@ fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
     };
     match new.collections.iter().all(alike) {
         true => versions.newest(),
-        false => versions.oldest_first().find(fits).unwrap_or_else(|| versions.newest()),
+        false => versions.iter().rev().find(fits).unwrap_or_else(|| versions.newest()),
     }
 }
 

@@ -8,7 +8,7 @@ use super::{collection, typing};
 use crate::schema::{Change, Collection, Field, Operation};
 use crate::spelling;
 use crate::version::shape::{self, Fault, Shape};
-use crate::version::{Part, changes_of, conversion_fault};
+use crate::version::{Part, changes_of, conversion_fault, head};
 use std::collections::BTreeSet;
 
 /// Complains about changes that cannot be taken back.
@@ -86,10 +86,6 @@ fn check_range_names(
             report.say(*at, collection::range_clash(name, base));
         }
     }
-}
-
-fn head(place: &str) -> &str {
-    place.split('.').next().unwrap_or(place)
 }
 
 fn doubt(doubtful: &mut BTreeSet<String>, change: &Change) {

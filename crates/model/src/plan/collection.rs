@@ -106,7 +106,7 @@ impl Work<'_> {
         ] {
             if is && !was {
                 let why = "requests without the header would be refused";
-                self.breaking(&place(key), "switched on", why, None);
+                self.breaks(&place(key), "switched on", why);
             } else {
                 self.note(&place(key), &was, &is, "switched off", "asks for less");
             }
@@ -142,8 +142,8 @@ impl Work<'_> {
         let decided = "what it does is decided somewhere else";
         match (&was.handler, &is.handler) {
             (None, None) => {}
-            (Some(_), None) => self.breaking(place, "has no handler any more", decided, None),
-            (None, Some(_)) => self.breaking(place, "has a handler now", decided, None),
+            (Some(_), None) => self.breaks(place, "has no handler any more", decided),
+            (None, Some(_)) => self.breaks(place, "has a handler now", decided),
             (Some(was), Some(is)) => {
                 self.note(place, &was.url, &is.url, "is handled elsewhere", CALLS);
                 let (was, is) = (was.timeout, is.timeout);
@@ -161,7 +161,7 @@ impl Work<'_> {
         };
         if lacks(is, was) {
             let what = format!("allowed in {} only", quoted_names(&is.from));
-            self.breaking(place, what, "calls that worked would be refused", None);
+            self.breaks(place, what, "calls that worked would be refused");
         }
         if lacks(was, is) {
             self.safe(place, "allowed in more states", "calls that worked still do");
@@ -172,7 +172,7 @@ impl Work<'_> {
                 (None, Some(is)) => format!("leads to `{is}`"),
                 (Some(was), Some(is)) => format!("leads to `{is}`, not `{was}`"),
             };
-            self.breaking(place, what, "clients expect the old one", None);
+            self.breaks(place, what, "clients expect the old one");
         }
     }
 

@@ -83,10 +83,10 @@ impl Work<'_> {
         let looks = |field: &str| format!("{what} looks at `{field}`, whose values are others now");
         match &is.changed {
             None if same => {}
-            None => self.breaking(place, format!("{what} changed"), why, None),
+            None => self.breaks(place, format!("{what} changed"), why),
             Some(field) if same => {
                 let what = format!("{}, with the same words", looks(field));
-                self.breaking(place, what, why, None);
+                self.breaks(place, what, why);
             }
             Some(field) => self.safe(place, looks(field), LOOK),
         }
@@ -105,7 +105,7 @@ impl Work<'_> {
             let (from, to) = (&was.from, &was.to);
             let Some(is) = seen.timed.iter().find(|is| same(was, is)) else {
                 let what = format!("`{from}` does not become `{to}` by itself any more");
-                self.breaking(&place, what, WAIT, None);
+                self.breaks(&place, what, WAIT);
                 continue;
             };
             let [before, after] = [was.after, is.after].map(duration_text);
@@ -115,7 +115,7 @@ impl Work<'_> {
         }
         for is in seen.timed.iter().filter(|is| !old.timed.iter().any(|was| same(was, is))) {
             let what = format!("`{}` becomes `{}` by itself now", is.from, is.to);
-            self.breaking(&place, what, "clients expect records to stay as they are", None);
+            self.breaks(&place, what, "clients expect records to stay as they are");
         }
     }
 
@@ -136,7 +136,7 @@ impl Work<'_> {
                 self.rule(place, (old, at, action), rule, new);
             } else if self.kept_codes(at).contains(&rule.code) {
                 let what = format!("a rule of `{}` is gone", rule.code);
-                self.breaking(place, what, "calls that were refused go through", None);
+                self.breaks(place, what, "calls that were refused go through");
             } else {
                 // A rule under another code is reported with the codes.
                 recoded += 1;
@@ -144,11 +144,11 @@ impl Work<'_> {
         }
         if !order.is_sorted() {
             let why = "the first that fires answers: it may be another";
-            self.breaking(place, "the rules are tried in another order", why, None);
+            self.breaks(place, "the rules are tried in another order", why);
         }
         for (_, (code, _)) in left.into_iter().skip(recoded) {
             let what = format!("a new rule answers with `{code}`");
-            self.breaking(place, what, "calls that worked may be refused", None);
+            self.breaks(place, what, "calls that worked may be refused");
         }
     }
 
@@ -171,7 +171,7 @@ impl Work<'_> {
         };
         if answer(was, &was.param) != answer(is, &refusal.param) {
             let why = "clients rely on how they are refused";
-            self.breaking(place, format!("{what} answers otherwise"), why, None);
+            self.breaks(place, format!("{what} answers otherwise"), why);
         }
         let message = format!("{what} has another message");
         self.note(place, &was.message, &refusal.message, &message, PEOPLE);
@@ -197,11 +197,11 @@ impl Work<'_> {
                 None if old.field(field).is_none() => {
                     self.safe(place, format!("sets `{field}`, too"), "the field is new");
                 }
-                None => self.breaking(place, format!("sets `{field}`, too"), why, None),
+                None => self.breaks(place, format!("sets `{field}`, too"), why),
             }
         }
         for field in before.keys().filter(|field| !after.contains_key(*field)) {
-            self.breaking(place, format!("does not set `{field}` any more"), why, None);
+            self.breaks(place, format!("does not set `{field}` any more"), why);
         }
     }
 }

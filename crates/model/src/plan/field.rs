@@ -24,20 +24,31 @@ impl Work<'_> {
                 Some(is) => self.field(owner(old), &place, was, is),
                 None if self.new.collections[at].field(&was.name).is_some() => {
                     let why = "clients of this version use it; what it says is kept";
-                    self.breaking(&place, "not shown any more", why, None);
+                    self.breaks(&place, "not shown any more", why);
                 }
                 None => self.gone(old, &place, was, &mut added),
             }
         }
         self.hidden(old, &self.new.collections[at]);
+        let why = "creates without it would be refused, and records lack it";
+        self.added(owner(old), &old.name, &added, ("field", why));
+    }
+
+    /// Fields or parameters that the old schema does not have; `why`: why a required one breaks.
+    fn added(
+        &mut self,
+        owner: Owner<'_>,
+        place: &str,
+        added: &[&Field],
+        (noun, why): (&str, &str),
+    ) {
         for is in added {
-            let place = format!("{}.{}", old.name, is.name);
+            let place = format!("{place}.{}", is.name);
             if is.required && is.default.is_none() && !is.read_only {
-                let lines = owner(old).filled("required", is);
-                let why = "creates without it would be refused, and records lack it";
-                self.breaking(&place, "a new required field", why, lines);
+                let lines = owner.filled("required", is);
+                self.breaking(&place, format!("a new required {noun}"), why, lines);
             } else {
-                self.safe(&place, "a new field", "old requests need not send it");
+                self.offer(&place, &format!("the {noun}"), false, true);
             }
         }
     }
@@ -145,7 +156,7 @@ impl Work<'_> {
         let used = collection.is_some_and(|collection| collection.searched().next().is_some());
         if !was.search && is.search && used {
             let why = "searches that are made find more";
-            self.breaking(place, "searching in it is new", why, None);
+            self.breaks(place, "searching in it is new", why);
         } else {
             self.offer(place, "searching in it", was.search, is.search);
         }
@@ -154,7 +165,7 @@ impl Work<'_> {
             ("read_only", was.read_only, is.read_only, "requests that send it are refused"),
         ] {
             match (was, is) {
-                (false, true) => self.breaking(place, format!("became `{key}`"), why, None),
+                (false, true) => self.breaks(place, format!("became `{key}`"), why),
                 _ => self.note(place, &was, &is, &format!("is not `{key}` any more"), TAKEN),
             }
         }
@@ -170,7 +181,7 @@ impl Work<'_> {
             (None, Some(is)) => format!("refers to `{is}`"),
             (Some(was), Some(is)) => format!("refers to `{is}`, not `{was}`"),
         };
-        self.breaking(place, what, "ids that were accepted are refused", None);
+        self.breaks(place, what, "ids that were accepted are refused");
     }
 
     /// Parameters are only sent, never read.
@@ -203,16 +214,7 @@ impl Work<'_> {
                 }
             }
         }
-        for is in added {
-            let place = format!("{place}.{}", is.name);
-            if is.required && is.default.is_none() {
-                let lines = owner.filled("required", is);
-                let why = "calls without it would be refused";
-                self.breaking(&place, "a new required parameter", why, lines);
-            } else {
-                self.offer(&place, "the parameter", false, true);
-            }
-        }
+        self.added(owner, place, &added, ("parameter", "calls without it would be refused"));
     }
 
     fn param(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {

@@ -5,9 +5,15 @@
 use super::{DEPRECATED, PEOPLE, Work, lines, place_of};
 use crate::schema::{Change, Operation, Schema, Version};
 
-/// Where a change stands, and what it says, as two files can be compared by.
-fn entry(schema: &Schema, change: &Change) -> (String, String) {
-    (place_of(schema, change), format!("{:?}", change.operation))
+/// The place and the operation of a change, in a form that can be compared between two files, and
+/// whether the old name of a field is served next to the new one.
+fn entry(schema: &Schema, change: &Change) -> ((String, String), bool) {
+    let mut operation = change.operation.clone();
+    let mut is_beside = false;
+    if let Operation::Rename { beside, .. } = &mut operation {
+        is_beside = std::mem::take(beside);
+    }
+    ((place_of(schema, change), format!("{operation:?}")), is_beside)
 }
 
 impl Work<'_> {
@@ -38,7 +44,7 @@ impl Work<'_> {
                 let what =
                     format!("version {} is new, and older than the newest was", version.date);
                 let why = "clients of versions before it are served otherwise; let it be newer";
-                self.breaking("versions", what, why, None);
+                self.breaks("versions", what, why);
             }
         }
     }
@@ -83,7 +89,7 @@ impl Work<'_> {
                 if place.is_some_and(|place| !kept.serves(place)) {
                     let what = format!("`{}` does not serve {} any more", mount.path, version.date);
                     let why = "clients of the version know its URLs";
-                    self.breaking("mounts", what, why, None);
+                    self.breaks("mounts", what, why);
                 }
             }
         }
@@ -97,23 +103,23 @@ impl Work<'_> {
     /// A version that became the oldest has no changes; old names next to new ones end with them.
     fn ended(&mut self, version: &Version) {
         for change in &version.changes {
-            if let Operation::Rename { from, to, beside: true } = &change.operation {
-                let (place, _) = entry(self.old, change);
-                self.alias(&place, from, to, false);
+            if entry(self.old, change).1 {
+                self.alias(change, false);
             }
         }
     }
 
-    /// An old name that is, or is no longer, taken next to the new one.
-    fn alias(&mut self, place: &str, from: &str, to: &str, beside: bool) {
-        let place = format!("{place}.{to}");
+    /// A renamed field whose old name is now, or is no longer, served next to the new one.
+    fn alias(&mut self, change: &Change, beside: bool) {
+        let Operation::Rename { from, to, .. } = &change.operation else { return };
+        let place = format!("{}.{to}", place_of(self.old, change));
         if beside {
             let what = format!("`{from}` stands beside it");
             return self.safe(&place, what, "the old name is taken and shown, too");
         }
         let what = format!("`{from}` does not stand beside it any more");
         let why = "clients that use the old name would be refused, or read nothing";
-        self.breaking(&place, what, why, None);
+        self.breaks(&place, what, why);
     }
 
     /// What one version changed, as both files say it.
@@ -121,34 +127,24 @@ impl Work<'_> {
         let (old, new) = (self.old, self.new);
         let mut left: Vec<&Change> = is.changes.iter().collect();
         for change in &was.changes {
-            let (place, text) = entry(old, change);
-            let same = |it: &&Change| entry(new, it) == (place.clone(), text.clone());
-            if let Some(found) = left.iter().position(same) {
-                left.remove(found);
-                continue;
-            }
-            let renamed = |it: &&Change| match (&change.operation, &it.operation) {
-                (Operation::Rename { from: a, to: b, .. }, Operation::Rename { from, to, .. }) => {
-                    (a, b) == (from, to) && entry(new, it).0 == place
+            let (declared, was_beside) = entry(old, change);
+            if let Some(found) = left.iter().position(|it| entry(new, it).0 == declared) {
+                let is_beside = entry(new, left.remove(found)).1;
+                if is_beside != was_beside {
+                    self.alias(change, is_beside);
                 }
-                _ => false,
-            };
-            if let Some(found) = left.iter().position(renamed)
-                && let Operation::Rename { from, to, beside } = &left.remove(found).operation
-            {
-                self.alias(&place, from, to, *beside);
                 continue;
             }
             let name = change.operation.name();
             let what = format!("`{name}` of version {} is not declared so any more", was.date);
             let why = "clients of versions before it are served otherwise; put it back";
-            self.breaking(&place, what, why, None);
+            self.breaks(&declared.0, what, why);
         }
         for change in left {
             let what = format!("`{}` is new in version {}", change.operation.name(), was.date);
             let why =
                 "clients of versions before it are served otherwise; declare it in a newer one";
-            self.breaking(&entry(new, change).0, what, why, None);
+            self.breaks(&place_of(new, change), what, why);
         }
     }
 }

@@ -13,7 +13,7 @@ mod values;
 
 use crate::evolve::{ACCEPT_CHANGES, ACCEPT_LOSS};
 use crate::schema::{Change, Collection, CollectionIx, Schema, Version};
-use crate::version::{Versions, View};
+use crate::version::{Versions, View, head};
 use lines::Owner;
 use std::fmt;
 use std::sync::Arc;
@@ -179,6 +179,12 @@ impl Work<'_> {
         self.push(Class::Safe, place, what.into(), why, None);
     }
 
+    /// An edit that no change hides from clients.
+    fn breaks(&mut self, place: &str, what: impl Into<String>, why: &str) {
+        self.push(Class::NeedsVersion, place, what.into(), why, None);
+    }
+
+    /// An edit that clients notice, with the change that hides it from them, if there is one.
     fn breaking(&mut self, place: &str, what: impl Into<String>, why: &str, lines: Option<String>) {
         self.push(Class::NeedsVersion, place, what.into(), why, lines);
     }
@@ -197,9 +203,7 @@ impl Work<'_> {
     /// Something that is offered or not.
     fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
         match (was, is) {
-            (true, false) => {
-                self.breaking(place, format!("{what} is gone"), "clients use it", None)
-            }
+            (true, false) => self.breaks(place, format!("{what} is gone"), "clients use it"),
             (false, true) => self.safe(place, format!("{what} is new"), "nobody uses it yet"),
             _ => {}
         }
@@ -228,8 +232,7 @@ impl Work<'_> {
         changes.any(|change| {
             let owner = place_of(self.new, change);
             let old = change.operation.old_places();
-            let heads = old.iter().filter_map(|old| old.split('.').next());
-            heads.into_iter().any(|head| place == format!("{owner}.{head}"))
+            old.iter().any(|old| place == format!("{owner}.{}", head(old)))
         })
     }
 
@@ -237,7 +240,7 @@ impl Work<'_> {
     fn setting(&mut self, place: &str, old: &str, new: &str, why: &str) {
         if old != new {
             let what = format!("`{old}` became `{new}`");
-            self.breaking(place, what, why, None);
+            self.breaks(place, what, why);
         }
     }
 

@@ -32,7 +32,7 @@ impl Work<'_> {
     /// A limit: a smaller one breaks clients.
     fn bound(&mut self, place: &str, was: usize, is: usize, why: &str) {
         if is < was {
-            self.breaking(place, format!("{was} became {is}"), why, None);
+            self.breaks(place, format!("{was} became {is}"), why);
         } else if is > was {
             self.safe(place, format!("{was} became {is}"), TAKEN);
         }
@@ -45,7 +45,7 @@ impl Work<'_> {
         if u128::from(is.requests) < u128::from(was.requests) * windows {
             let (many, span) = (is.requests, duration_text(is.window));
             let what = format!("allows {many} requests in {span}, which is less");
-            self.breaking(place, what, "requests that were accepted are refused", None);
+            self.breaks(place, what, "requests that were accepted are refused");
         } else {
             self.note(place, &was, &is, "allows more", TAKEN);
         }
@@ -71,7 +71,7 @@ impl Work<'_> {
         let gone = old.origins.iter().filter(|origin| !admitted(&new.origins, origin));
         for origin in gone {
             let what = format!("`{origin}` is gone");
-            self.breaking("live.origins", what, "its pages could not connect", None);
+            self.breaks("live.origins", what, "its pages could not connect");
         }
         if new.origins.iter().any(|origin| !admitted(&old.origins, origin)) {
             self.safe("live.origins", "more pages may connect", "nobody is refused");

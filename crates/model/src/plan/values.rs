@@ -55,7 +55,7 @@ impl Work<'_> {
             (true, true) => return,
             (true, false) => {
                 let why = "values that were accepted are refused";
-                return self.breaking(place, "has an `enum` now", why, None);
+                return self.breaks(place, "has an `enum` now", why);
             }
             (false, true) => {
                 let why = "requests go on; readers may meet values they do not know";
@@ -75,7 +75,7 @@ impl Work<'_> {
         if gone.len() > count {
             let what = format!("gone from the `enum`: {}", quoted_names(&gone[count..]));
             let why = "clients use them, and no new values stand for them";
-            self.breaking(place, what, why, None);
+            self.breaks(place, what, why);
         }
         if fresh.len() > count {
             let what = format!("new in the `enum`: {}", quoted_names(&fresh[count..]));
@@ -95,16 +95,13 @@ impl Work<'_> {
                 found.filter(|limit| key != "min_length" || *limit != 0)
             };
             let (was, is) = (limit(&old), limit(&new));
-            match (was.is_some(), &is) {
+            match &is {
                 _ if was == is => {}
-                (_, None) => self.safe(place, format!("`{key}` asks for less"), TAKEN),
-                (true, Some(is)) if looser(key, was.as_ref(), is) => {
-                    self.safe(place, format!("`{key}` asks for less"), TAKEN);
-                }
-                (_, Some(is)) => {
+                Some(is) if !looser(key, was.as_ref(), is) => {
                     let not = was.map_or_else(String::new, |was| format!(", not {was}"));
                     tighter.push(format!("`{key}` is {is}{not}"));
                 }
+                _ => self.safe(place, format!("`{key}` asks for less"), TAKEN),
             }
         }
         if tighter.is_empty() {

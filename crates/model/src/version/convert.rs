@@ -10,30 +10,23 @@ use crate::record::Fields;
 use crate::schema::{CONVERSION_UNITS, CollectionIx, Field};
 use serde_json::Value;
 
-/// What is wrong with the conversion of a field by the version that was taken back last.
+/// What is wrong with the conversion of a field by the version that was taken back last. An old
+/// client must send every stored value back as it is. Of the values that an old client may send,
+/// some need a counterpart: requests with the others are refused.
 pub(crate) fn conversion_fault(shape: &Shape, field: &str) -> Option<String> {
-    shape.conversions().find(|it| it.new.name == field)?.fault()
+    let it = shape.conversions().find(|it| it.new.name == field)?;
+    it.lost_value().or_else(|| it.refused_values())
 }
 
 impl Convert {
-    /// Kept values must come back from an old client as they are. What an old client sends may have
-    /// no counterpart, since such a request is refused; but not all of it.
-    fn fault(&self) -> Option<String> {
-        self.lost_value().or_else(|| self.refused_values())
-    }
-
     fn lost_value(&self) -> Option<String> {
         let mut failures = Vec::new();
-        for record in records(&self.new_fields) {
-            for value in samples::of(&self.new).iter().filter(|value| !value.is_null()) {
-                match self
-                    .lowered(value, &with(&record, &self.new, value), &mut { CONVERSION_UNITS })
-                {
-                    // What older clients have no value for is null to them, if it may be.
-                    Ok(_) if self.lossy => return None,
-                    Err(why) => failures.push(format!("`down` fails for {value}: {why}")),
-                    Ok(old) => failures.extend(self.loss(value, &old, &record)),
-                }
+        for (value, record) in samples_in_records(&self.new, &self.new_fields) {
+            match self.lowered(&value, &record, &mut { CONVERSION_UNITS }) {
+                // Older clients read null for what has no old value, if they may.
+                Ok(_) if self.lossy => return None,
+                Err(why) => failures.push(format!("`down` fails for {value}: {why}")),
+                Ok(old) => failures.extend(self.loss(&value, &old, &record)),
             }
         }
         failures.into_iter().next()
@@ -41,7 +34,9 @@ impl Convert {
 
     /// What a stored value becomes when an old client sends it back.
     fn loss(&self, value: &Value, old: &Value, record: &Fields) -> Option<String> {
-        let older = with(&lower(record, &self.old_fields), &self.old, old);
+        let mut older = record.clone();
+        older.retain(|name, _| self.old_fields.iter().any(|field| field.name == *name));
+        older.insert(self.old.name.clone(), old.clone());
         let what = match self.raised(old, &older, &mut { CONVERSION_UNITS }) {
             _ if old.is_null() => "which says nothing of it".to_owned(),
             Ok(back) if back == *value => return None,
@@ -55,16 +50,11 @@ impl Convert {
     }
 
     fn refused_values(&self) -> Option<String> {
-        let values = samples::of(&self.old);
         let mut reasons = Vec::new();
-        for value in values.iter().filter(|value| !value.is_null()) {
-            for record in records(&self.old_fields) {
-                match self
-                    .raised(value, &with(&record, &self.old, value), &mut { CONVERSION_UNITS })
-                {
-                    Ok(_) => return None,
-                    Err(why) => reasons.push(format!("{value}: {why}")),
-                }
+        for (value, record) in samples_in_records(&self.old, &self.old_fields) {
+            match self.raised(&value, &record, &mut { CONVERSION_UNITS }) {
+                Ok(_) => return None,
+                Err(why) => reasons.push(format!("{value}: {why}")),
             }
         }
         // Where no sample could be made, the records that exist are the test.
@@ -73,23 +63,18 @@ impl Convert {
     }
 }
 
-/// Records around a value: one with something in every field, one with nothing.
-fn records(fields: &[Field]) -> [Fields; 2] {
-    let some = |field| samples::of(field).into_iter().find(|it| !it.is_null());
-    let full = fields.iter().filter_map(|field| Some((field.name.clone(), some(field)?)));
-    [full.collect(), Fields::new()]
-}
-
-fn with(record: &Fields, field: &Field, value: &Value) -> Fields {
-    let mut record = record.clone();
-    record.insert(field.name.clone(), value.clone());
-    record
-}
-
-/// The fields of a record that the older shape has, too.
-fn lower(record: &Fields, fields: &[Field]) -> Fields {
-    let known = fields.iter().filter_map(|field| record.get_key_value(&field.name));
-    known.map(|(name, value)| (name.clone(), value.clone())).collect()
+/// Samples of a field, each in a record with a value in every field, and in an empty record.
+fn samples_in_records(field: &Field, fields: &[Field]) -> Vec<(Value, Fields)> {
+    let not_null = |field: &Field| samples::of(field).into_iter().filter(|value| !value.is_null());
+    let full = |field: &Field| Some((field.name.clone(), not_null(field).next()?));
+    let mut found = Vec::new();
+    for mut record in [fields.iter().filter_map(full).collect(), Fields::new()] {
+        for value in not_null(field) {
+            record.insert(field.name.clone(), value.clone());
+            found.push((value, record.clone()));
+        }
+    }
+    found
 }
 
 impl View {

@@ -61,7 +61,8 @@ impl Versions {
             push_member(&mut out, name, &Value::from(text.as_str()).to_string());
         }
         // The envelope has those of the newest version already.
-        let written = event.api_version != self.newest().date || self.newest_lens(event).is_some();
+        let lens = self.kept().find(&event.collection).and_then(|ix| self.newest().lens(ix));
+        let written = event.api_version != self.newest().date || lens.is_some();
         let object = Some(&event.object).filter(|_| written);
         let previous = event.previous.as_ref().filter(|_| written);
         let hidden = event.hidden.as_ref();
@@ -139,23 +140,13 @@ impl Versions {
             return None;
         }
         let texts = Texts { object: object.into(), previous: previous.map(Into::into), hidden };
-        let (mut after, mut previous) = self.newest_fields(ix, written, &texts);
-        let lens = to.lens(ix).filter(|_| to.index > 0);
-        let shape = match to.index {
-            0 => &self.kept().collections[ix],
-            _ => &to.schema.collections[ix],
+        // The newest view's lens shows old names next to new ones; the log does not have them.
+        let (shape, lens) = match to.index {
+            0 => (&self.kept().collections[ix], None),
+            _ => (&to.schema.collections[ix], to.lens(ix)),
         };
-        let apart = removed(shape, &after);
-        if let Some(lens) = lens {
-            previous = previous.map(|all| lens.previous(&after, &all));
-            after = lens.down(&after);
-        }
-        let hidden = Hidden {
-            object: apart,
-            previous: previous.as_ref().map(|all| removed(shape, all)).unwrap_or_default(),
-        };
-        let previous = previous.map(|all| Value::Object(public(shape, all)).to_string());
-        Some((record::encode(shape, &after), previous, hidden.text()))
+        let (object, previous, hidden) = self.rewritten(ix, written, &texts, shape, lens);
+        Some((object, previous, hidden.text()))
     }
 
     /// Whether the newest version has a value for everything in such a text. Where it has none,
@@ -176,10 +167,6 @@ impl Versions {
 
     fn view(&self, version: usize) -> &View {
         self.0.get(version).unwrap_or(&self.0[0])
-    }
-
-    fn newest_lens(&self, event: &Event) -> Option<&Lens> {
-        self.newest().lens(self.kept().find(&event.collection)?)
     }
 
     /// What brings up a text that was written under this date; none where it is as it is kept now.
@@ -224,30 +211,37 @@ impl Versions {
         if self.shows_as_written(ix, written, view) || is_erased(&texts.object) {
             return texts;
         }
-        let (after, previous) = self.newest_fields(ix, written, &texts);
-        let shown = &view.schema.collections[ix];
-        let (after, previous) = match view.lens(ix) {
-            Some(lens) => (lens.down(&after), previous.map(|all| lens.previous(&after, &all))),
-            None => (after, previous.map(|all| public(shown, all))),
-        };
-        let previous = previous.map(|fields| Value::Object(fields).to_string().into());
-        Texts { object: record::encode(shown, &after).into(), previous, hidden: None }
+        let (shape, lens) = (&view.schema.collections[ix], view.lens(ix));
+        let (object, previous, _) = self.rewritten(ix, written, &texts, shape, lens);
+        Texts { object: object.into(), previous: previous.map(Into::into), hidden: None }
     }
 
-    /// The fields of texts that were written under a date, in the newest shape.
-    fn newest_fields(
+    /// Texts that were written under a date, in a shape that the lens shows; without a lens, in
+    /// the newest. Returns the object, its previous values, and what the shape does not show.
+    fn rewritten(
         &self,
         collection: CollectionIx,
         written: &str,
         texts: &Texts<'_>,
-    ) -> (Fields, Option<Fields>) {
+        shape: &Collection,
+        lens: Option<&Lens>,
+    ) -> (String, Option<String>, Hidden) {
         let hidden = Hidden::parse(texts.hidden);
-        let after = whole(&texts.object, &hidden.object);
-        let previous = texts.previous.as_ref().map(|text| whole(text, &hidden.previous));
-        match self.written_lens(collection, written) {
-            Some(lens) => (lens.up(&after), previous.map(|all| lens.previous_up(&after, &all))),
-            None => (after, previous),
+        let mut after = whole(&texts.object, &hidden.object);
+        let mut previous = texts.previous.as_ref().map(|text| whole(text, &hidden.previous));
+        if let Some(lens) = self.written_lens(collection, written) {
+            previous = previous.map(|all| lens.previous_up(&after, &all));
+            after = lens.up(&after);
         }
+        let object = removed(shape, &after);
+        let hidden_previous = previous.as_ref().map(|all| removed(shape, all));
+        if let Some(lens) = lens {
+            previous = previous.map(|all| lens.previous(&after, &all));
+            after = lens.down(&after);
+        }
+        let previous = previous.map(|all| Value::Object(public(shape, all)).to_string());
+        let hidden = Hidden { object, previous: hidden_previous.unwrap_or_default() };
+        (record::encode(shape, &after), previous, hidden)
     }
 }
 
@@ -265,12 +259,11 @@ impl View {
         for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
             fields.entry(field.name.clone()).or_insert(Value::Null);
         }
-        let changed = fields.iter().filter(|(name, value)| value_of(&kept, name) != *value);
-        let mut changed: Fields = changed.map(|(name, v)| (name.clone(), v.clone())).collect();
-        let unsaid = |name: &String| newest.field(name).is_some_and(|field| field.required);
-        let nulls = fields.iter().filter(|(name, value)| value.is_null() && unsaid(name));
-        changed.extend(nulls.map(|(name, value)| (name.clone(), value.clone())));
-        raised.fields = changed;
+        let is_required = |name: &str| newest.field(name).is_some_and(|field| field.required);
+        raised.fields = fields.clone();
+        raised.fields.retain(|name, value| {
+            value_of(&kept, name) != value || value.is_null() && is_required(name)
+        });
         lens.check(newest, &mut raised, &kept)?;
         fields.extend(raised.fields);
         Ok(fields)

@@ -3,6 +3,7 @@
 
 use super::View;
 use super::lens::Lens;
+use super::step::head;
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
 use crate::schema::{CollectionIx, Field, Kind};
@@ -63,10 +64,10 @@ impl View {
         };
         declared.code = self.code_down(collection, &declared.code).to_owned();
         let params = &self.newest.collections[collection].actions[action].params;
-        let form = self.forms.get(&(collection, action));
+        let form = self.form(collection, action);
         let lens = self.words(collection);
         let down = |name: &str| {
-            let head = name.split('.').next().unwrap_or(name);
+            let head = head(name);
             let sent =
                 |param: &Field| param.name == head && (name == head || param.kind == Kind::Object);
             let lens = if params.iter().any(sent) { form } else { lens };
@@ -79,8 +80,8 @@ impl View {
 
     /// The code of a refusal in this version.
     pub fn code_down<'a>(&'a self, collection: CollectionIx, code: &'a str) -> &'a str {
-        let codes = self.codes.get(collection);
-        codes.and_then(|codes| codes.get(code)).map_or(code, String::as_str)
+        let lens = self.lenses.get(&(collection, None));
+        lens.and_then(|lens| lens.codes.get(code)).map_or(code, String::as_str)
     }
 }
 
@@ -147,36 +148,23 @@ const UNSEEN: &str = "…";
 
 /// Names stand between backticks in messages.
 fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
-    let mut out = String::with_capacity(message.len());
     let mut unseen = false;
-    for (place, part) in message.split('`').enumerate() {
-        if place > 0 {
-            out.push('`');
-        }
-        match place % 2 {
-            1 => {
-                let name = down(part);
-                unseen |= name.is_none();
-                out.push_str(name.as_deref().unwrap_or(UNSEEN));
-            }
-            _ => out.push_str(part),
-        }
-    }
-    if unseen {
-        out.push_str(&format!(" (`{UNSEEN}` is of another version.)"));
-    }
-    out
+    let parts = message.split('`').enumerate().map(|(place, part)| match place % 2 {
+        1 => down(part).unwrap_or_else(|| {
+            unseen = true;
+            UNSEEN.to_owned()
+        }),
+        _ => part.to_owned(),
+    });
+    let message = parts.collect::<Vec<_>>().join("`");
+    if unseen { format!("{message} (`{UNSEEN}` is of another version.)") } else { message }
 }
 
 /// What this version shows of a kept value; nothing where more than that value would be shown.
 fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     let name = lens.name_down(kept)?;
-    let mut record = Fields::from_iter([(kept.to_owned(), value.clone())]);
     match lens.line(&name).map(|line| line.place.as_ref()) {
-        Some(Some(place)) if place.path == kept => {
-            lens.stages.down(&mut record);
-            record.remove(&name)
-        }
+        Some(Some(place)) if place.path == kept => lens.stages.show(kept, value, &name),
         Some(_) => None,
         // A member is no field; it is shown as it is kept.
         None => Some(value),

@@ -2,10 +2,10 @@
 //! once per version from the stages between it and the newest.
 
 use super::shape::Shape;
-use super::step::{Place, Reason, Stages, Unraised};
+use super::step::{Place, Reason, Stages, Unraised, head, is_within, value_at};
 use crate::problem::{Code, Problem, Violation};
 use crate::raw::Raw;
-use crate::record::{Fields, Record, parse_object, push_json};
+use crate::record::{Fields, Record, push_json};
 use crate::schema::{Collection, Field, Kind};
 use crate::validate;
 use crate::value;
@@ -19,10 +19,12 @@ pub struct Lens {
     pub(super) lines: Vec<Line>,
     /// Kept fields.
     pub(super) kept: Vec<Field>,
-    /// Whether it shows removed fields, which are stored apart.
-    reveals: bool,
     /// The newest collection with other limits, which hold for what is sent in this version.
     held_to: Option<Box<Collection>>,
+    /// Codes of rules: the newest and this version's.
+    pub(super) codes: BTreeMap<String, String>,
+    /// Whether the version shows the collection differently from how it is stored.
+    pub(super) differs: bool,
 }
 
 /// A field of the version.
@@ -43,31 +45,24 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub struct Raised {
     pub fields: Fields,
-    pub(crate) faults: Vec<(String, Violation)>,
+    pub(crate) faults: Vec<Violation>,
 }
 
 impl Lens {
     pub(super) fn new(newest: &Collection, old: &Collection, shape: &Shape) -> Lens {
         let lines = lines(old, &shape.stages);
         let held_to = shape.held_to(newest);
-        let hidden = |name: &str| newest.field(name).is_some_and(|f| f.removed && !f.write_only);
-        let shows = |line: &Line| {
-            line.is_served() && line.place.as_ref().is_some_and(|place| hidden(place.field()))
-        };
+        let same = shape.stages.0.is_empty()
+            && newest.public_names().eq(old.public_names())
+            && held_to.is_none();
         Lens {
             stages: shape.stages.clone(),
-            reveals: lines.iter().any(shows),
             kept: held_to.as_ref().unwrap_or(newest).fields.clone(),
             lines,
             held_to: held_to.map(Box::new),
+            codes: shape.codes.clone(),
+            differs: !same,
         }
-    }
-
-    /// Whether the version shows the collection as it is stored.
-    pub(super) fn is_plain(&self, newest: &Collection, old: &Collection) -> bool {
-        self.stages.0.is_empty()
-            && newest.public_names().eq(old.public_names())
-            && self.held_to.is_none()
     }
 
     /// Whether a stored field is shown by no field of the version.
@@ -88,7 +83,7 @@ impl Lens {
         let mut shown = Fields::new();
         for line in &self.lines {
             let value = value_of(&lowered, &line.of);
-            if !value.is_null() || line.is_shown_as_null() {
+            if !value.is_null() || line.field.as_ref().is_some_and(Field::is_served) {
                 shown.insert(line.name.clone(), value.clone());
             }
         }
@@ -98,24 +93,13 @@ impl Lens {
     /// The text of a record in this version: `record::encode` of `down`, without reading what is
     /// shown as it is kept.
     pub fn show(&self, record: &Record) -> String {
-        let hidden = record.hidden.as_deref().filter(|_| self.reveals || !self.copies());
-        self.show_text(&record.body, hidden)
-    }
-
-    fn copies(&self) -> bool {
-        self.lines.iter().filter(|line| line.is_served()).all(|line| line.copied().is_some())
-    }
-
-    /// The same for the text of an event's object.
-    pub fn show_text(&self, body: &str, hidden: Option<&str>) -> String {
-        let raw = Raw::read(body, hidden);
+        let raw = Raw::read(&record.body, record.hidden.as_deref());
         let mut lowered = Fields::new();
-        if !self.copies() {
-            lowered = parse_object(body);
-            lowered.extend(parse_object(hidden.unwrap_or("{}")));
+        if self.lines.iter().any(|line| line.is_served() && line.copied().is_none()) {
+            lowered = record.fields();
             self.stages.down(&mut lowered);
         }
-        let mut out = String::with_capacity(body.len() + 64);
+        let mut out = String::with_capacity(record.body.len() + 64);
         out.push('{');
         for line in self.lines.iter().filter(|line| line.is_served()) {
             if out.len() > 1 {
@@ -134,8 +118,8 @@ impl Lens {
     /// A whole record or body of this version in the newest shape; null where that has no value.
     pub fn up(&self, fields: &Fields) -> Fields {
         let Raised { mut fields, faults } = self.raise(fields);
-        for (kept, _) in faults {
-            if let Some(value) = fields.get_mut(&kept).filter(|value| !value.is_object()) {
+        for fault in faults {
+            if let Some(value) = fields.get_mut(&fault.field).filter(|it| !it.is_object()) {
                 *value = Value::Null;
             }
         }
@@ -187,7 +171,7 @@ impl Lens {
         // stored. A change of another field must not make a value unraisable: it would become null.
         unraised.retain(|one| {
             let assigned = self.line(&one.sent).is_some_and(Line::is_assigned);
-            let is_changed = path_value(shown, &one.sent) != path_value(wanted, &one.sent);
+            let is_changed = value_at(shown, &one.sent) != value_at(wanted, &one.sent);
             let was_unraised = unraised_before.iter().any(|before| before.sent == one.sent);
             !assigned && (is_changed || !was_unraised)
         });
@@ -205,22 +189,19 @@ impl Lens {
         raised
     }
 
-    /// A violation in the words of this version, and the stored field it is about.
-    fn fault(&self, unraised: &Unraised, sent: &Fields) -> (String, Violation) {
+    /// A violation of a stored field, in the words of this version.
+    fn fault(&self, unraised: &Unraised, sent: &Fields) -> Violation {
         let Unraised { sent: name, kept, reason } = unraised;
         let message = match reason {
-            Reason::Taken { object, member } => format!(
-                "`{object}` has a member {member} already; the newest version keeps another value \
-                 there."
-            ),
+            Reason::Taken => format!("`{name}`: the newest version has another value there."),
             Reason::Inexpressible => {
                 format!("`{name}` has a value that newer versions of this service cannot express.")
             }
         };
         let mut violation = Violation::new(kept, Code::Unsuitable, message);
         let secret = self.line(name).is_some_and(Line::is_secret);
-        violation.report_as(name, (!secret).then_some(path_value(sent, name)));
-        (kept.clone(), violation)
+        violation.report_as(name, (!secret).then_some(value_at(sent, name)));
+        violation
     }
 
     /// Checks stored fields that were made from a body of this version.
@@ -230,11 +211,10 @@ impl Lens {
         raised: &mut Raised,
         sent: &Fields,
     ) -> Result<(), Problem> {
-        let mut violations: Vec<Violation> =
-            raised.faults.iter().map(|(_, violation)| violation.clone()).collect();
+        let mut violations = raised.faults.clone();
         if let Err(mut problem) = validate::raised(self.held_to(newest), &mut raised.fields) {
             problem.violations.iter_mut().for_each(|violation| self.reword(violation, sent));
-            let known = |field: &str| raised.faults.iter().any(|(kept, _)| kept == field);
+            let known = |field: &str| raised.faults.iter().any(|fault| fault.field == field);
             violations.extend(problem.violations.iter().filter(|it| !known(&it.field)).cloned());
         }
         match violations.is_empty() {
@@ -264,7 +244,7 @@ impl Lens {
     pub(crate) fn leave_out(&self, raised: &mut Raised, wrong: &[Violation]) {
         for place in wrong.iter().filter_map(|violation| self.place(&violation.field)) {
             raised.fields.remove(place.field());
-            raised.faults.retain(|(kept, _)| kept != place.field());
+            raised.faults.retain(|fault| fault.field != place.field());
         }
     }
 
@@ -284,13 +264,11 @@ impl Lens {
     /// What the version calls a kept field or a member of it. None where it does not show it; what
     /// is no field is called the same.
     pub fn name_down(&self, newest: &str) -> Option<String> {
-        let head = newest.split('.').next().unwrap_or(newest);
-        if !self.kept.iter().any(|field| field.name == head) {
+        if !self.kept.iter().any(|field| field.name == head(newest)) {
             return Some(newest.to_owned());
         }
         let path = self.stages.older(newest)?;
-        let head = path.split('.').next().unwrap_or(&path);
-        self.line(head)?;
+        self.line(head(&path))?;
         // Something else may stand there in this version.
         let kept = self.stages.newer(&path)?.path;
         (is_within(&kept, newest) || is_within(newest, &kept)).then_some(path)
@@ -318,20 +296,10 @@ impl Lens {
         place.is_none_or(|place| !place.worded && !place.converted)
     }
 
-    /// By object of this version: its members that are fields by now, and so may not hold just
-    /// anything, each as that field. None of them must be there.
+    /// By object of this version: its members that are fields by now, and so have their type. None
+    /// of them is required.
     pub fn members(&self) -> BTreeMap<String, Vec<Field>> {
-        let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
-        for (path, field) in self.stages.members() {
-            let Some((object, member)) = path.split_once('.') else { continue };
-            let mut field = field.clone();
-            member.clone_into(&mut field.name);
-            // These belong to the field, not to the member.
-            (field.required, field.default, field.deprecated) = (false, None, None);
-            (field.write_only, field.read_only) = (false, false);
-            found.entry(object.to_owned()).or_default().push(field);
-        }
-        found
+        self.stages.members()
     }
 
     /// Pairs of names that mean one field, the old one first.
@@ -353,15 +321,10 @@ impl Lens {
 
     /// The name by which a client has sent a field of this version, or a member of one.
     pub(super) fn name_sent(&self, name: &str, sent: &Fields) -> String {
-        let head = name.split('.').next().unwrap_or(name);
-        let said = |(old, of): &(&str, &str)| *of == head && sent.contains_key(*old);
-        match sent.contains_key(head) {
-            true => name.to_owned(),
-            false => {
-                let said = self.aliases().find(said).map_or(head, |(old, _)| old);
-                format!("{said}{}", &name[head.len()..])
-            }
-        }
+        let head = head(name);
+        let is_sent = |(old, of): &(&str, &str)| *of == head && sent.contains_key(*old);
+        let alias = self.aliases().find(is_sent).filter(|_| !sent.contains_key(head));
+        format!("{}{}", alias.map_or(head, |(old, _)| old), &name[head.len()..])
     }
 
     pub(super) fn line(&self, name: &str) -> Option<&Line> {
@@ -389,10 +352,6 @@ impl Line {
         self.field.as_ref().is_some_and(|field| field.write_only)
     }
 
-    fn is_shown_as_null(&self) -> bool {
-        self.field.as_ref().is_some_and(Field::is_served)
-    }
-
     /// The kept field that is shown as it is.
     fn copied(&self) -> Option<&str> {
         self.place.as_ref().filter(|place| place.is_copy()).map(|place| place.path.as_str())
@@ -413,18 +372,6 @@ fn differing(after: &Fields, previous: &Fields, convert: impl Fn(&Fields) -> Fie
 
 pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {
     fields.get(name).unwrap_or(&Value::Null)
-}
-
-/// Whether the path is the other one, or that of a member of it.
-fn is_within(path: &str, other: &str) -> bool {
-    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-fn path_value<'a>(fields: &'a Fields, path: &str) -> &'a Value {
-    match path.split_once('.') {
-        Some((field, member)) => value_of(fields, field).get(member).unwrap_or(&Value::Null),
-        None => value_of(fields, path),
-    }
 }
 
 /// A kept value after the change from one to the other. Members of an object that are the same on

@@ -31,6 +31,7 @@ pub(crate) use convert::conversion_fault;
 pub use events::is_erased;
 pub use lens::{Lens, Raised};
 pub(crate) use samples::first as sample;
+pub(crate) use step::head;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
@@ -54,36 +55,27 @@ pub struct View {
     /// The same collections in the same places, with the fields they had.
     pub schema: Arc<Schema>,
     newest: Arc<Schema>,
-    /// By collection: its lens, and whether it is shown differently from how it is stored.
-    lenses: Vec<(Lens, bool)>,
-    /// Whether any collection is shown differently from how it is stored.
+    /// One for each collection, and for the parameters of each action that some version changed.
+    lenses: BTreeMap<Part, Lens>,
+    /// Whether any of them differs from what is stored.
     differs: bool,
-    /// Actions whose parameters have another shape: these are sent, never shown.
-    forms: BTreeMap<(CollectionIx, usize), Lens>,
-    /// By collection: codes of its rules, the newest and this version's.
-    codes: Vec<BTreeMap<String, String>>,
 }
+
+/// The fields of a collection, or the parameters of one of its actions.
+pub(crate) type Part = (CollectionIx, Option<usize>);
 
 impl Versions {
     pub fn new(schema: &Arc<Schema>) -> Versions {
-        let mut shapes: Vec<Shape> = schema.collections.iter().map(Shape::newest).collect();
-        for (collection, shape) in shapes.iter_mut().enumerate() {
-            shape.served = !schema.removes(collection);
-        }
-        let mut forms = forms(schema);
+        let mut shapes = newest_shapes(schema);
         let mut views = Vec::new();
         for index in 0..schema.versions.len() {
             if let Some(newer) = index.checked_sub(1) {
-                let version = &schema.versions[newer];
-                for (collection, shape) in shapes.iter_mut().enumerate() {
-                    // What cannot be taken back was reported when the schema was read.
-                    shape.go_back(&changes_of(version, (collection, None)));
-                }
-                for ((collection, action), shape) in &mut forms {
-                    shape.go_back(&changes_of(version, (*collection, Some(*action))));
+                for (part, shape) in &mut shapes {
+                    // The parser has reported the changes that cannot be taken back.
+                    shape.go_back(&changes_of(&schema.versions[newer], *part));
                 }
             }
-            views.push(Arc::new(View::new(schema, index, &shapes, &forms)));
+            views.push(Arc::new(View::new(schema, index, &shapes)));
         }
         Versions(views)
     }
@@ -112,65 +104,51 @@ impl Versions {
         self.0.get(index)
     }
 
-    pub fn oldest_first(&self) -> impl Iterator<Item = &Arc<View>> {
-        self.0.iter().rev()
-    }
-
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<View>> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<View>> {
         self.0.iter()
     }
 }
 
 impl View {
-    fn new(newest: &Arc<Schema>, index: usize, shapes: &[Shape], asked: &Forms) -> View {
+    fn new(newest: &Arc<Schema>, index: usize, shapes: &BTreeMap<Part, Shape>) -> View {
         let mut schema = Schema::clone(newest);
         let date = newest.versions[index].date.clone();
         schema.service.version.clone_from(&date);
-        let mut lenses = Vec::new();
-        for (place, shape) in shapes.iter().enumerate() {
-            let shape = with_aliases(newest, place, index, shape);
-            let kept = &newest.collections[place];
-            let old = shape.collection(kept);
-            let lens = Lens::new(kept, &old, &shape);
-            let differs = !lens.is_plain(kept, &old);
-            lenses.push((lens, differs));
-            schema.collections[place] = old;
-        }
-        let mut forms = BTreeMap::new();
-        for (&(place, action), shape) in asked {
-            let kept = newest.collections[place].form(action);
-            let old = shape.collection(&kept);
-            schema.collections[place].actions[action].params.clone_from(&old.fields);
-            let lens = Lens::new(&kept, &old, shape);
-            if !lens.is_plain(&kept, &old) {
-                forms.insert((place, action), lens);
+        let mut lenses = BTreeMap::new();
+        // A collection comes before its actions.
+        for (&part, shape) in shapes {
+            let shape = with_aliases(newest, part, index, shape);
+            let stored = declared(newest, part);
+            let old = shape.collection(&stored);
+            lenses.insert(part, Lens::new(&stored, &old, &shape));
+            match part {
+                (at, None) => schema.collections[at] = old,
+                (at, Some(action)) => schema.collections[at].actions[action].params = old.fields,
             }
         }
         crate::schema::hide_what_is_below(&mut schema.collections);
-        let codes = shapes.iter().map(|shape| shape.codes.clone()).collect();
         // The newest view shares the schema, unless it shows old names as well.
-        let differs = lenses.iter().any(|(_, differs)| *differs);
+        let differs = lenses.values().any(|lens| lens.differs);
         let same = index == 0 && !differs;
         let schema = if same { Arc::clone(newest) } else { Arc::new(schema) };
-        let newest = Arc::clone(newest);
-        View { index, date, schema, newest, lenses, differs, forms, codes }
+        View { index, date, schema, newest: Arc::clone(newest), lenses, differs }
     }
 
     /// None: this version shows the collection as it is stored.
     pub fn lens(&self, collection: CollectionIx) -> Option<&Lens> {
-        self.lenses.get(collection).filter(|(_, differs)| *differs).map(|(lens, _)| lens)
+        self.lenses.get(&(collection, None)).filter(|lens| lens.differs)
     }
 
     /// The lens that errors are named by: a version may show a collection as it is stored, except
     /// fields that only other versions show.
     pub fn words(&self, collection: CollectionIx) -> Option<&Lens> {
-        let found = self.lenses.get(collection);
-        found.filter(|(lens, differs)| *differs || lens.is_partial()).map(|(lens, _)| lens)
+        let found = self.lenses.get(&(collection, None));
+        found.filter(|lens| lens.differs || lens.is_partial())
     }
 
     /// None: this version has the parameters of the action as they are.
     pub(crate) fn form(&self, collection: CollectionIx, action: usize) -> Option<&Lens> {
-        self.forms.get(&(collection, action))
+        self.lenses.get(&(collection, Some(action))).filter(|lens| lens.differs)
     }
 
     /// Whether this version has the collection.
@@ -250,60 +228,56 @@ fn raised(lens: &Lens, newest: &Collection, sent: &Fields) -> Result<Fields, Pro
     Ok(raised.fields)
 }
 
-/// Two names of one field that say two things.
+/// Names of one field that were sent with different values.
 fn conflicts(lens: &Lens, shown: &Collection, sent: &Fields) -> Vec<Violation> {
-    let names = |new: &str| -> Vec<&str> {
-        lens.aliases().filter(|(_, of)| *of == new).map(|(old, _)| old).collect()
-    };
-    let differing = lens.aliases().filter_map(|(old, new)| {
-        let was = sent.get(old)?;
-        let others = names(new).into_iter().filter_map(|other| sent.get(other));
-        let differs = others.chain(sent.get(new)).any(|is| was != is);
-        differs.then_some((old, new, was))
-    });
-    differing
-        .map(|(old, new, was)| {
-            let message = format!(
-                "`{old}` is the old name of `{new}`: send one of them, or the same value in both."
-            );
-            let violation = Violation::new(old, Code::Unsuitable, message);
-            // A value that is never served is not repeated either.
-            let secret = shown.field(old).is_some_and(|field| field.write_only);
-            if secret { violation } else { violation.value(was) }
-        })
-        .collect()
+    let mut found = Vec::new();
+    for (old, new) in lens.aliases() {
+        let names = lens.lines.iter().filter(|line| line.of == new);
+        let mut values = names.filter_map(|line| sent.get(&line.name));
+        let Some(value) = sent.get(old).filter(|value| values.any(|other| other != *value)) else {
+            continue;
+        };
+        let message = format!(
+            "`{old}` is the old name of `{new}`: send one of them, or the same value in both."
+        );
+        let violation = Violation::new(old, Code::Unsuitable, message);
+        // An error does not repeat a value that is never served.
+        let secret = shown.field(old).is_some_and(|field| field.write_only);
+        found.push(if secret { violation } else { violation.value(value) });
+    }
+    found
 }
 
-/// The fields of a collection, or the parameters of one of its actions.
-pub(crate) type Part = (CollectionIx, Option<usize>);
-
-type Forms = BTreeMap<(CollectionIx, usize), Shape>;
-
-/// What a version did to one of them.
+/// The changes that a version made to a part.
 pub(crate) fn changes_of(version: &Version, part: Part) -> Vec<&Change> {
     let here = |change: &&Change| (change.collection, change.action) == part;
     version.changes.iter().filter(here).collect()
 }
 
-/// The newest shapes of parameters that any version changed.
-fn forms(schema: &Schema) -> Forms {
+fn declared(schema: &Schema, (collection, action): Part) -> Collection {
+    let collection = &schema.collections[collection];
+    action.map_or_else(|| collection.clone(), |action| collection.form(action))
+}
+
+/// The newest shapes of all collections, and of parameters that any version changed.
+fn newest_shapes(schema: &Schema) -> BTreeMap<Part, Shape> {
     let changes = schema.versions.iter().flat_map(|version| &version.changes);
-    let parts = changes.filter_map(|change| Some((change.collection, change.action?)));
-    let newest = |(collection, action): (CollectionIx, usize)| {
-        let form = schema.collections[collection].form(action);
-        ((collection, action), Shape::newest(&form))
+    let changed = changes.map(|change| (change.collection, change.action));
+    let newest = |part: Part| {
+        let mut shape = Shape::newest(&declared(schema, part));
+        shape.served = part.1.is_some() || !schema.removes(part.0);
+        (part, shape)
     };
-    parts.map(newest).collect()
+    (0..schema.collections.len()).map(|ix| (ix, None)).chain(changed).map(newest).collect()
 }
 
 /// The shape with the old names that the version at `index` has next to new ones.
-fn with_aliases(schema: &Schema, collection: CollectionIx, index: usize, shape: &Shape) -> Shape {
+fn with_aliases(schema: &Schema, part: Part, index: usize, shape: &Shape) -> Shape {
     let mut shape = shape.clone();
     for (at, version) in schema.versions.iter().enumerate().skip(index) {
-        for change in changes_of(version, (collection, None)) {
+        for change in changes_of(version, part) {
             if let Operation::Rename { from, to, beside: true } = &change.operation
-                && let Some(name) =
-                    shape::trace(&schema.versions, (collection, None), to, at, index)
+                && let Some(name) = shape::trace(&schema.versions, part, to, at, index)
                 && shape.fields.iter().all(|field| field.name != *from)
             {
                 shape.add_alias(from, name);

@@ -4,7 +4,7 @@
 
 use super::lens::{Lens, Line};
 use crate::query::{Filter, Query, Shown, Test};
-use crate::record::{Fields, Scalar, to_scalar};
+use crate::record::{Scalar, to_scalar};
 use crate::schema::Field;
 use serde_json::Value;
 
@@ -71,9 +71,8 @@ impl Lens {
     fn shown(&self, line: &Line, kept: &Field) -> Option<Shown> {
         let place = line.place.as_ref().filter(|place| place.worded || place.filled)?;
         let show = |value: Value| {
-            let mut record = Fields::from_iter([(place.path.clone(), value)]);
-            self.stages.down(&mut record);
-            to_scalar(&kept.kind, &record.remove(&line.of).unwrap_or_default())
+            let shown = self.stages.show(&place.path, value, &line.of);
+            to_scalar(&kept.kind, &shown.unwrap_or_default())
         };
         let words = kept
             .choices

@@ -2,7 +2,7 @@
 //! and this one. Begins as the newest shape; `go_back` takes the changes of one version back. Each
 //! operation checks that it can be taken back without loss.
 
-use super::step::{Convert, Move, Place, Stage, Stages, Step};
+use super::step::{Convert, Move, Place, Stage, Stages, Step, translated};
 use crate::schema::{Change, Collection, Field, Kind, Limits, Operation, Path, States};
 use crate::validate;
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl Shape {
     /// taken back, by its place, why; the shape is then as if it were not there.
     pub fn go_back(&mut self, changes: &[&Change]) -> Vec<(usize, Fault)> {
         let mut faults = Vec::new();
-        let newer = self.fields.clone();
+        let newer = self.known_fields();
         let mut stage = Stage::default();
         for (place, change) in changes.iter().enumerate() {
             let before = self.clone();
@@ -75,7 +75,7 @@ impl Shape {
         for step in &mut stage.0 {
             if let Step::Convert(it) = step {
                 it.old_fields.clone_from(&older);
-                it.new_fields = newer.iter().filter(|field| !field.removed).cloned().collect();
+                it.new_fields.clone_from(&newer);
             }
         }
         if !stage.0.is_empty() {
@@ -86,11 +86,7 @@ impl Shape {
 
     /// The conversions of the version that was taken back last.
     pub(super) fn conversions(&self) -> impl Iterator<Item = &Convert> {
-        let steps = self.stages.0.last().into_iter().flat_map(|stage| &stage.0);
-        steps.filter_map(|step| match step {
-            Step::Convert(it) => Some(&**it),
-            _ => None,
-        })
+        self.stages.0.last().into_iter().flat_map(Stage::conversions)
     }
 
     /// What clients of this version know.
@@ -105,16 +101,14 @@ impl Shape {
 
     /// Objects that came with the version.
     fn hide_new_objects(&mut self, stage: &mut Stage) {
-        let mut hidden: BTreeMap<String, String> = BTreeMap::new();
-        for step in &stage.0 {
-            if let Step::Move(it) = step
-                && it.new.member.is_some()
-                && !it.shared
-            {
-                let first = || it.old.to_string();
-                hidden.entry(it.new.field.clone()).or_insert_with(first);
+        let moved = stage.0.iter().filter_map(|step| match step {
+            Step::Move(it) if it.new.member.is_some() && !it.shared => {
+                Some((it.new.field.clone(), it.old.to_string()))
             }
-        }
+            _ => None,
+        });
+        // Of several fields that moved into an object, the first stands for it.
+        let hidden: BTreeMap<String, String> = moved.rev().collect();
         for (object, shown_as) in hidden {
             self.fields.retain(|field| field.name != object);
             stage.0.push(Step::Hide { object, shown_as });
@@ -162,6 +156,10 @@ impl Shape {
         self.not_fixed(name)?;
         let found = self.fields.iter().position(|field| field.name == name && !field.removed);
         found.ok_or_else(|| Fault::Missing(name.to_owned()))
+    }
+
+    fn field_mut(&mut self, name: &str) -> Result<&mut Field, Fault> {
+        self.place(name).map(|place| &mut self.fields[place])
     }
 
     fn not_fixed(&self, name: &str) -> Done {
@@ -245,7 +243,7 @@ impl Shape {
         }
         let new_field = to.member.is_none().then_some(new);
         let (old, new) = (from.clone(), to.clone());
-        Ok(Step::Move(Box::new(Move { old, new, field, new_field, shared, required })))
+        Ok(Step::Move(Move { old, new, field, new_field, shared, required }))
     }
 
     /// Checks that the field is an object; says whether it has to be one always.
@@ -315,36 +313,31 @@ impl Shape {
         let up = values.to_vec();
         let mut lowered = down.to_vec();
         lowered.extend(values.iter().map(|(old, new)| (new.clone(), old.clone())));
-        let look_up = |pairs: &[(String, String)], word: &String| {
-            let found = pairs.iter().find(|(from, _)| from == word);
-            found.map_or_else(|| word.clone(), |(_, to)| to.clone())
-        };
         for word in &old {
-            let back = look_up(&lowered, &look_up(&up, word));
-            if back != *word {
-                return Err(Fault::Wrong(format!(
+            let back = translated(translated(word, &up), &lowered);
+            refuse_if(back != word, || {
+                format!(
                     "this change loses data: `{word}`, sent by an older client, comes back as \
                      `{back}`; let each old value become a new one of its own"
-                )));
-            }
+                )
+            })?;
         }
         if let Some(states) = self.states.as_mut().filter(|states| states.field == name) {
-            states.initial = look_up(&lowered, &states.initial);
+            states.initial = translated(&states.initial, &lowered).to_owned();
             states.names.clone_from(&old);
         }
         let field = &mut self.fields[place];
         if let Some(Value::String(default)) = &mut field.default {
-            *default = look_up(&lowered, default);
+            *default = translated(default, &lowered).to_owned();
         }
         field.choices = old;
         Ok(Step::Words { field: name.to_owned(), up, down: lowered })
     }
 
     fn default(&mut self, name: &str, was: Option<&Value>) -> Result<Option<Step>, Fault> {
-        let place = self.place(name)?;
-        let was = was.map(|was| fits(&self.fields[place], was, "was")).transpose()?;
-        self.not_unique(place, was.is_some())?;
-        let field = &mut self.fields[place];
+        let field = self.field_mut(name)?;
+        let was = was.map(|was| fits(field, was, "was")).transpose()?;
+        not_unique(field, was.is_some())?;
         // What had a default need not be sent; what has one still is always there if it is now.
         field.required &= was.is_none() || field.default.is_some();
         field.default = was;
@@ -394,8 +387,7 @@ impl Shape {
     }
 
     fn optional(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
-        let place = self.place(name)?;
-        let field = &mut self.fields[place];
+        let field = self.field_mut(name)?;
         refuse_if(field.required, || format!("`{name}` is required in the newer version, too"))?;
         let fill = fits(field, fill, "fill")?;
         (field.required, field.default) = (!field.read_only, None);
@@ -403,12 +395,9 @@ impl Shape {
     }
 
     fn required(&mut self, name: &str, fill: &Value) -> Result<Step, Fault> {
-        let place = self.place(name)?;
-        refuse_if(!self.fields[place].required, || {
-            format!("`{name}` is not required in the newer version")
-        })?;
-        self.not_unique(place, true)?;
-        let field = &mut self.fields[place];
+        let field = self.field_mut(name)?;
+        refuse_if(!field.required, || format!("`{name}` is not required in the newer version"))?;
+        not_unique(field, true)?;
         refuse_if(field.reference.is_some(), || {
             format!(
                 "`{name}` is a reference, and no record is there in every account for `fill` to \
@@ -418,14 +407,6 @@ impl Shape {
         let fill = fits(field, fill, "fill")?;
         field.required = false;
         Ok(Step::Fill { field: name.to_owned(), fill, down: false })
-    }
-
-    /// Complains of a value that many records would have of a field that no two may share.
-    fn not_unique(&self, place: usize, given: bool) -> Done {
-        let field = &self.fields[place];
-        refuse_if(field.unique && given, || {
-            format!("`{}` is `unique`: two old requests without it would clash", field.name)
-        })
     }
 
     fn removed(&mut self, name: &str) -> Result<Option<Step>, Fault> {
@@ -523,10 +504,8 @@ impl Shape {
         let Some(states) = &self.states else { return };
         let Some(kept) = self.stages.newer(&states.field) else { return };
         let old = |state: &mut String| {
-            let mut record =
-                [(kept.path.clone(), Value::from(state.as_str()))].into_iter().collect();
-            self.stages.down(&mut record);
-            if let Some(Value::String(text)) = record.remove(&states.field) {
+            let shown = self.stages.show(&kept.path, Value::from(state.as_str()), &states.field);
+            if let Some(Value::String(text)) = shown {
                 *state = text;
             }
         };
@@ -608,6 +587,13 @@ fn old_choices(
         }
     }
     old
+}
+
+/// Refuses a value that many records would have of a field that no two may share.
+fn not_unique(field: &Field, given: bool) -> Done {
+    refuse_if(field.unique && given, || {
+        format!("`{}` is `unique`: two old requests without it would clash", field.name)
+    })
 }
 
 /// A value of the file in the form in which values of the field are kept.

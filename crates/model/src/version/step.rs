@@ -3,10 +3,10 @@
 //! those that a step needs, and nothing of requests.
 
 use crate::record::Fields;
-use crate::schema::rule::Fault;
 use crate::schema::{CONVERSION_UNITS, Field, Formula, Kind, Path};
 use crate::validate;
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// One change. "Old" is the shape before the version, "new" the one from it on.
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub(super) enum Step {
         old: String,
         new: String,
     },
-    Move(Box<Move>),
+    Move(Move),
     /// An object that the old shape does not have; `shown_as`: the first old field that is in it.
     Hide {
         object: String,
@@ -71,10 +71,10 @@ pub(super) struct Convert {
 }
 
 /// Why a value cannot be converted up.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Reason {
     /// The object has a member where the value moves to.
-    Taken { object: String, member: String },
+    Taken,
     /// No value of the newer type stands for it.
     Inexpressible,
 }
@@ -83,19 +83,19 @@ impl Convert {
     /// Null: older clients have no value for it.
     pub fn lowered(&self, value: &Value, record: &Fields, left: &mut u64) -> Result<Value, String> {
         let given = (&self.new.kind, value);
-        let made = self.down.apply(given, (&self.new_fields, record), left).map_err(reason)?;
+        let made = self
+            .down
+            .apply(given, (&self.new_fields, record), left)
+            .map_err(|fault| fault.reason)?;
         if made.is_null() { Ok(made) } else { typed(&self.old, made) }
     }
 
     pub fn raised(&self, value: &Value, record: &Fields, left: &mut u64) -> Result<Value, String> {
         let given = (&self.old.kind, value);
-        let made = self.up.apply(given, (&self.old_fields, record), left).map_err(reason)?;
+        let made =
+            self.up.apply(given, (&self.old_fields, record), left).map_err(|fault| fault.reason)?;
         typed(&self.new, made)
     }
-}
-
-fn reason(fault: Fault) -> String {
-    fault.reason
 }
 
 /// A computed value in the form in which the field keeps it. Limits are for requests; a word that
@@ -142,10 +142,7 @@ impl Stage {
 
     /// Converted values that would not be shown as they were sent, where they should be.
     fn inexact(&self, sent: &Fields, raised: &Fields, left: &mut u64) -> Vec<(String, Reason)> {
-        let exact = self.0.iter().filter_map(|step| match step {
-            Step::Convert(it) if !it.lossy => Some(&it.old.name),
-            _ => None,
-        });
+        let exact = self.conversions().filter(|it| !it.lossy).map(|it| &it.old.name);
         let exact: Vec<&String> = exact.collect();
         if exact.is_empty() {
             return Vec::new();
@@ -164,10 +161,14 @@ impl Stage {
 
     /// Formulas see the record as it is before the version's first step.
     fn snapshot(&self, fields: &Fields) -> Fields {
-        match self.0.iter().any(|step| matches!(step, Step::Convert(_))) {
-            true => fields.clone(),
-            false => Fields::new(),
-        }
+        if self.conversions().next().is_some() { fields.clone() } else { Fields::new() }
+    }
+
+    pub fn conversions(&self) -> impl Iterator<Item = &Convert> {
+        self.0.iter().filter_map(|step| match step {
+            Step::Convert(it) => Some(&**it),
+            _ => None,
+        })
     }
 }
 
@@ -215,11 +216,9 @@ impl Step {
                         Value::Null
                     });
                 }
-                if let (true, Some(member)) = (it.shared, &it.new.member)
-                    && !read(fields, &it.new).is_null()
-                {
-                    let (object, member) = (it.new.field.clone(), member.clone());
-                    faults.push((it.new.to_string(), Reason::Taken { object, member }));
+                let new = it.new.to_string();
+                if it.shared && it.new.member.is_some() && !value_at(fields, &new).is_null() {
+                    faults.push((new, Reason::Taken));
                 }
                 put(fields, &it.new, value, it.required.1);
             }
@@ -255,11 +254,9 @@ impl Step {
                 (found == old || !flat).then_some(found)
             }
             Step::Hide { object, shown_as } if path == *object => Some(shown_as.clone()),
-            Step::Hide { object, .. } => moved(&path, object, "").is_none().then_some(path),
+            Step::Hide { object, .. } => (!is_within(&path, object)).then_some(path),
             // The members of a computed value are others.
-            Step::Convert(it) if moved(&path, &it.new.name, "").is_some() => {
-                Some(it.old.name.clone())
-            }
+            Step::Convert(it) if is_within(&path, &it.new.name) => Some(it.old.name.clone()),
             _ => Some(path),
         }
     }
@@ -267,7 +264,6 @@ impl Step {
     /// Follows a path of the older shape into the newer one.
     fn newer(&self, place: &mut Place) -> Option<()> {
         let path = &mut place.path;
-        let head = path.split('.').next().unwrap_or_default();
         match self {
             Step::Rename { old, new } => {
                 if let Some(found) = moved(path, old, new) {
@@ -283,17 +279,18 @@ impl Step {
                     place.moved |= *path == it.old.field || *path == it.new.field;
                 }
             }
-            Step::Words { field, .. } => place.worded |= head == field,
-            Step::Fill { field, down: true, .. } if head == field => {
+            Step::Words { field, .. } => place.worded |= head(path) == field,
+            Step::Fill { field, down: true, .. } if head(path) == field => {
                 place.filled = true;
                 // Newer than a conversion, it may still be shown as null.
                 place.certain |= place.is_listable();
             }
             Step::Convert(it) => {
-                place.lossy |= head == it.old.name && it.lossy;
-                place.converted |= head == it.old.name;
+                let converts = head(path) == it.old.name;
+                place.lossy |= converts && it.lossy;
+                place.converted |= converts;
             }
-            Step::Constant { field, .. } if head == field => return None,
+            Step::Constant { field, .. } if head(path) == field => return None,
             Step::Hide { .. } | Step::Fill { .. } | Step::Constant { .. } => {}
         }
         Some(())
@@ -318,7 +315,7 @@ pub(super) struct Place {
 impl Place {
     /// The stored field.
     pub fn field(&self) -> &str {
-        self.path.split('.').next().unwrap_or(&self.path)
+        head(&self.path)
     }
 
     /// Whether the stored value is shown as it is.
@@ -371,14 +368,21 @@ impl Stages {
         newer(&self.0, path.to_owned())
     }
 
-    /// Members of objects of the older shape that are fields by now, with their paths.
-    pub fn members(&self) -> Vec<(String, &Field)> {
-        let mut found = Vec::new();
+    /// By object of the older shape: its members that are fields by now, each as that field.
+    pub fn members(&self) -> BTreeMap<String, Vec<Field>> {
+        let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
         for (at, stage) in self.0.iter().enumerate() {
             for step in &stage.0 {
-                let Step::Move(it) = step else { continue };
-                let path = self.0[at + 1..].iter().try_fold(it.old.to_string(), older);
-                found.extend(path.zip(it.new_field.as_ref()));
+                let Step::Move(Move { old, new_field: Some(field), .. }) = step else { continue };
+                let path = self.0[at + 1..].iter().try_fold(old.to_string(), older);
+                let path = path.as_deref().and_then(|path| path.split_once('.'));
+                let Some((object, member)) = path else { continue };
+                let mut field = field.clone();
+                member.clone_into(&mut field.name);
+                // These belong to the field, not to the member.
+                (field.required, field.default, field.deprecated) = (false, None, None);
+                (field.write_only, field.read_only) = (false, false);
+                found.entry(object.to_owned()).or_default().push(field);
             }
         }
         found
@@ -396,10 +400,15 @@ impl Stages {
     }
 
     fn conversions(&self) -> impl Iterator<Item = &Convert> {
-        self.0.iter().flat_map(|stage| &stage.0).filter_map(|step| match step {
-            Step::Convert(it) => Some(&**it),
-            _ => None,
-        })
+        self.0.iter().flat_map(Stage::conversions)
+    }
+
+    /// The value that a field of the older shape has if a stored field, or a member of one, has
+    /// this value and nothing else is stored.
+    pub fn show(&self, path: &str, value: Value, field: &str) -> Option<Value> {
+        let mut record = Fields::from_iter([(path.to_owned(), value)]);
+        self.down(&mut record);
+        record.remove(field)
     }
 }
 
@@ -423,10 +432,19 @@ fn newer(stages: &[Stage], path: String) -> Option<Place> {
     Some(place)
 }
 
-/// The path with its beginning replaced, where it begins so.
+/// The field of a path.
+pub(crate) fn head(path: &str) -> &str {
+    path.split('.').next().unwrap_or(path)
+}
+
+/// Whether the path is the other one, or that of a member of it.
+pub(super) fn is_within(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The path with its beginning replaced, if it is within `from`.
 fn moved(path: &str, from: &str, to: &str) -> Option<String> {
-    let rest = path.strip_prefix(from)?;
-    (rest.is_empty() || rest.starts_with('.')).then(|| format!("{to}{rest}"))
+    is_within(path, from).then(|| format!("{to}{}", &path[from.len()..]))
 }
 
 fn rename(fields: &mut Fields, from: &str, to: &str) {
@@ -436,11 +454,14 @@ fn rename(fields: &mut Fields, from: &str, to: &str) {
 }
 
 fn translate(fields: &mut Fields, field: &str, words: &[(String, String)]) {
-    if let Some(Value::String(word)) = fields.get_mut(field)
-        && let Some((_, other)) = words.iter().find(|(from, _)| from == word)
-    {
-        word.clone_from(other);
+    if let Some(Value::String(word)) = fields.get_mut(field) {
+        *word = translated(word, words).to_owned();
     }
+}
+
+/// The word on the other side of a change; words that it does not name are the same there.
+pub(super) fn translated<'w>(word: &'w str, words: &'w [(String, String)]) -> &'w str {
+    words.iter().find(|(from, _)| from == word).map_or(word, |(_, to)| to)
 }
 
 fn fill_in(fields: &mut Fields, field: &str, fill: &Value) {
@@ -449,12 +470,10 @@ fn fill_in(fields: &mut Fields, field: &str, fill: &Value) {
     }
 }
 
-fn read<'f>(fields: &'f Fields, path: &Path) -> &'f Value {
-    let value = fields.get(&path.field).unwrap_or(&Value::Null);
-    match &path.member {
-        Some(member) => value.get(member).unwrap_or(&Value::Null),
-        None => value,
-    }
+pub(super) fn value_at<'f>(fields: &'f Fields, path: &str) -> &'f Value {
+    let value = fields.get(head(path)).unwrap_or(&Value::Null);
+    let member = path.split_once('.').map(|(_, member)| member);
+    member.map_or(value, |member| value.get(member).unwrap_or(&Value::Null))
 }
 
 fn take(fields: &mut Fields, path: &Path) -> Value {

@@ -31,7 +31,7 @@ pub(crate) async fn texts(
         let bytes = record.body.len() + record.hidden.as_ref().map_or(0, String::len);
         let formulas = match is_event {
             true => services.versions.row_units(view.index, bytes),
-            false => view.formula_units(collection, bytes),
+            false => view.formula_units((collection, None), bytes),
         };
         formulas.saturating_add(bytes as u64 / BYTES_PER_UNIT)
     };
@@ -72,7 +72,7 @@ pub(crate) async fn creation(
     (collection, bytes): (CollectionIx, usize),
     sent: Fields,
 ) -> Result<Fields, Problem> {
-    let units = 2 * view.formula_units(collection, bytes);
+    let units = 2 * view.formula_units((collection, None), bytes);
     if units == 0 {
         return view.body(collection, sent, Mode::Create);
     }
@@ -90,7 +90,7 @@ pub(crate) async fn params(
     (collection, action, bytes): (CollectionIx, usize, usize),
     sent: Fields,
 ) -> Result<Fields, Problem> {
-    let units = 2 * view.form_units(collection, action, bytes);
+    let units = 2 * view.formula_units((collection, Some(action)), bytes);
     if units == 0 {
         return view.params(collection, action, sent);
     }

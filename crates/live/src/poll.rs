@@ -182,7 +182,7 @@ async fn read(
     let body = match view {
         None => array(page.records.iter().map(|record| record.body.as_str().into())),
         Some(view) => {
-            let units = |record: &Record| view.formula_units(feed, record.body.len());
+            let units = |record: &Record| view.formula_units((feed, None), record.body.len());
             let units = page.records.iter().map(units).fold(0, u64::saturating_add);
             let show = move |record: Record| match view.lens(feed) {
                 Some(lens) => lens.show(&record),

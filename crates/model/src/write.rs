@@ -55,7 +55,7 @@ impl Write {
     /// The newest collection with the limits that hold for the caller's version.
     pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
         let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
-        lens.map_or(newest, |lens| lens.held_to(newest))
+        lens.map_or(newest, |lens| &lens.stored)
     }
 
     /// How the version of a PUT or PATCH shows the collection, where it differs from the newest.

@@ -105,7 +105,7 @@ fn raise(
     let beyond = beyond(shown, &current, mode, sent);
     lens.leave_out(&mut changes, &beyond);
     violations.extend(beyond);
-    if let Err(problem) = lens.check(stage.collection, &mut changes, sent) {
+    if let Err(problem) = lens.check(&mut changes, sent) {
         violations.extend(problem.violations.iter().cloned());
     }
     refuse(violations)?;

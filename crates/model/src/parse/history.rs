@@ -26,7 +26,7 @@ pub(super) fn walk(report: &mut Report<'_>, past: &Past, collections: &[Collecti
 
 /// The fields of a collection, or the parameters of an action as if they were a collection.
 fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Collection) {
-    let mut shape = Shape::newest(collection);
+    let mut shape = Shape::newest(collection.clone());
     // Fields that an earlier finding leaves open: each fault is reported once.
     let mut doubtful = BTreeSet::new();
     for (index, version) in past.versions.iter().enumerate() {
@@ -35,8 +35,8 @@ fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Coll
         let clashing = clashes(report, &changes, &places);
         let mut clear = Vec::new();
         for (place, change) in changes.iter().enumerate() {
-            let new = change.operation.new_places();
-            match clashing.contains(&place) || new.iter().any(|p| doubtful.contains(head(p))) {
+            let new = change.operation.new_place();
+            match clashing.contains(&place) || new.is_some_and(|p| doubtful.contains(head(&p))) {
                 true => doubt(&mut doubtful, change),
                 false => clear.push((*change, places[place])),
             }
@@ -54,7 +54,7 @@ fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Coll
         check_conversions(report, &clear, &before, &shape);
         check_beside(report, past, part, index, &changes, &places, &before);
         if part.1.is_none() {
-            let shapes = [&before, &shape].map(|shape| shape.collection(collection).fields);
+            let shapes = [&before, &shape].map(|shape| shape.collection().fields);
             check_range_names(report, &shapes, &clear);
         }
     }
@@ -68,16 +68,16 @@ fn check_range_names(
     changes: &[(&Change, usize)],
 ) {
     for (change, at) in changes {
-        let mut names = change.operation.old_places();
-        names.retain(|name| newer.iter().all(|field| field.name != *name));
+        let old = change.operation.old_place();
+        let name = old.filter(|name| newer.iter().all(|field| field.name != *name));
         let beside = matches!(&change.operation, Operation::Rename { beside: true, .. });
         let fields = || older.iter().chain(newer.iter().filter(|_| beside));
         let found = fields().find_map(|field| {
             let of = |base: &String| collection::is_range_of(&field.name, base);
             // Either of the two may be the one that this change made.
-            let made = names.contains(&field.name);
+            let made = name.as_ref() == Some(&field.name);
             let mut bases = fields().filter(|base| base.filterable()).map(|base| &base.name);
-            let base = bases.find(|base| of(base) && (made || names.contains(base)));
+            let base = bases.find(|base| of(base) && (made || name.as_ref() == Some(*base)));
             let base = base.map(String::as_str);
             let assigned = || collection::range_of_assigned(&field.name).filter(|_| made);
             Some((&field.name, base.or_else(assigned)?))
@@ -89,8 +89,7 @@ fn check_range_names(
 }
 
 fn doubt(doubtful: &mut BTreeSet<String>, change: &Change) {
-    let (old, new) = (change.operation.old_places(), change.operation.new_places());
-    doubtful.extend(old.iter().chain(&new).map(|place| head(place).to_owned()));
+    doubtful.extend(change.operation.places().map(|place| head(&place).to_owned()));
 }
 
 /// Where the changes of one collection stand.
@@ -151,16 +150,11 @@ fn clash(one: &Operation, other: &Operation) -> Option<String> {
         }
         _ => {}
     }
-    let all = |operation: &Operation| {
-        let mut places = operation.old_places();
-        places.extend(operation.new_places());
-        places
-    };
-    let others = all(other);
+    let others: Vec<String> = other.places().collect();
     let meets = |a: &String, b: &String| {
         a == b || (head(a) == head(b) && (!a.contains('.') || !b.contains('.')))
     };
-    let met = all(one).into_iter().find(|place| others.iter().any(|other| meets(place, other)))?;
+    let met = one.places().find(|place| others.iter().any(|other| meets(place, other)))?;
     Some(format!(
         "`{met}` is changed by another change of the same date; let one of them be of another \
          version"
@@ -183,11 +177,7 @@ fn check_beside(
             report.say(*at, format!("`beside` has ended: a newer version did more to `{to}`"));
         }
         let taken = past.versions[..index].iter().flat_map(|version| changes_of(version, part));
-        let mut names = taken.flat_map(|change| {
-            let mut names = change.operation.new_places();
-            names.extend(change.operation.old_places());
-            names
-        });
+        let mut names = taken.flat_map(|change| change.operation.places());
         if newer.field(from).is_none() && names.any(|name| name == *from) {
             let message = format!("`beside` needs `{from}` to be free in all newer versions");
             report.say(*at, message);

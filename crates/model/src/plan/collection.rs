@@ -15,8 +15,8 @@ impl Work<'_> {
         if seen.removed && !old.removed {
             let lines = owner(old).change("collection_removed = true");
             let what = "the collection is not served any more";
-            self.breaking(&old.name, what, "clients of this version use it", Some(lines));
-            return;
+            let why = "clients of this version use it";
+            return self.breaking(&old.name, what, why, Some(lines));
         }
         let table = format!("collections.{}", old.name);
         let parent = |schema: &Schema, collection: &Collection| {
@@ -25,18 +25,16 @@ impl Work<'_> {
         let was = parent(self.old, old);
         if was != parent(self.new, seen) {
             let said = was.map(|name| format!("parent = {}", lines::quoted(&name)));
-            let lines = lines::put_back(&table, said.as_deref().unwrap_or("# without `parent`"));
+            let said = said.as_deref().unwrap_or("# without `parent`");
             let why = "records cannot move to another parent; put it back";
-            self.destructive(&old.name, "the parent changed", why, lines);
-            return;
+            return self.put_back(&old.name, "the parent changed", why, (&table, said));
         }
         if old.feed.is_some() != seen.feed.is_some() {
-            let live_name =
-                |name: &str| format!("feed = {{ live_name = {} }}", lines::quoted(name));
-            let said = old.feed.as_ref().map(|feed| live_name(&feed.live_name));
-            let lines = lines::put_back(&table, said.as_deref().unwrap_or("feed = false"));
+            let name = old.feed.as_ref().map(|feed| lines::quoted(&feed.live_name));
+            let said = name.map(|name| format!("feed = {{ live_name = {name} }}"));
+            let said = said.as_deref().unwrap_or("feed = false");
             let why = "the ids of its records would change; put it back";
-            self.destructive(&old.name, "`feed` was switched", why, lines);
+            self.put_back(&old.name, "`feed` was switched", why, (&table, said));
         }
         match old.removed {
             // No change is about what the version does not serve.

@@ -47,8 +47,7 @@ impl Names<'_> {
             if null.is_empty() && lens.is_some_and(|lens| !lens.keeps_values(name)) {
                 changed = Some(name.to_owned());
             }
-            let old = lens.and_then(|lens| lens.name_down(name));
-            format!("{root}.{}{null}", old.unwrap_or_else(|| name.to_owned()))
+            format!("{root}.{}{null}", old_name(lens, name))
         };
         let lowered = NAMED.as_ref().map(|regex| regex.replace_all(text, named).into_owned());
         Text { text: without_spaces(lowered.as_deref().unwrap_or(text)), changed }
@@ -65,8 +64,7 @@ impl Names<'_> {
             if self.record.is_some_and(|lens| !lens.keeps_values(field)) && text.text != "null" {
                 text.changed = Some(field.clone());
             }
-            let old = self.record.and_then(|lens| lens.name_down(field));
-            (old.unwrap_or_else(|| field.clone()), text)
+            (old_name(self.record, field), text)
         };
         set.iter().map(one).collect()
     }
@@ -204,6 +202,10 @@ impl Work<'_> {
             self.breaks(place, format!("does not set `{field}` any more"), why);
         }
     }
+}
+
+fn old_name(lens: Option<&Lens>, name: &str) -> String {
+    lens.and_then(|lens| lens.name_down(name)).unwrap_or_else(|| name.to_owned())
 }
 
 /// Without the spaces that are in no quotes.

@@ -18,7 +18,7 @@ impl Work<'_> {
             match seen.known(&was.name) {
                 Some(_) if view.lens(at).is_some_and(|lens| lens.is_constant(&was.name)) => {
                     let why = "its data would be lost; leave it declared, and name it in `removed`";
-                    let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
+                    let lines = owner(old).removed(was, &lines::field(self.old, was));
                     self.destructive(&place, "removed, and kept nowhere", why, lines);
                 }
                 Some(is) => self.field(owner(old), &place, was, is),
@@ -35,17 +35,11 @@ impl Work<'_> {
     }
 
     /// Fields or parameters that the old schema does not have; `why`: why a required one breaks.
-    fn added(
-        &mut self,
-        owner: Owner<'_>,
-        place: &str,
-        added: &[&Field],
-        (noun, why): (&str, &str),
-    ) {
+    fn added(&mut self, of: Owner<'_>, place: &str, added: &[&Field], (noun, why): (&str, &str)) {
         for is in added {
             let place = format!("{place}.{}", is.name);
             if is.required && is.default.is_none() && !is.read_only {
-                let lines = owner.filled("required", is);
+                let lines = of.filled("required", is);
                 self.breaking(&place, format!("a new required {noun}"), why, lines);
             } else {
                 self.offer(&place, &format!("the {noun}"), false, true);
@@ -64,16 +58,17 @@ impl Work<'_> {
                 }
                 _ => {
                     let what = "the field, kept for older versions, is gone";
-                    let lines = self.as_it_was(&old.name, was);
-                    self.destructive(&place, what, "its data would be lost; put it back", lines);
+                    let why = "its data would be lost; put it back";
+                    self.put_field_back(owner(old), was, what, why);
                 }
             }
         }
     }
 
-    fn as_it_was(&self, collection: &str, field: &Field) -> String {
-        let table = format!("collections.{collection}.fields");
-        lines::put_back(&table, &lines::field(self.old, field))
+    fn put_field_back(&mut self, owner: Owner<'_>, was: &Field, what: &str, why: &str) {
+        let place = format!("{}.{}", owner.collection, was.name);
+        let table = format!("collections.{}.fields", owner.collection);
+        self.put_back(&place, what, why, (&table, &lines::field(self.old, was)));
     }
 
     /// Edits that no change can declare.
@@ -94,19 +89,14 @@ impl Work<'_> {
         if self.renamed(owner(old), place, was, added, alike) {
             return;
         }
-        match old.states.as_ref().filter(|states| states.field == was.name) {
-            Some(states) => {
-                let table = format!("collections.{}", old.name);
-                let lines = lines::put_back(&table, &lines::states(states));
-                let why = "records have states; put them back";
-                self.destructive(place, "the states are gone", why, lines);
-            }
-            None => {
-                let lines = owner(old).removed(&was.name, &lines::field(self.old, was));
-                let why = "its data would be lost; leave it declared, and declare `removed`";
-                self.destructive(place, "the field is gone", why, lines);
-            }
+        if let Some(states) = old.states.as_ref().filter(|states| states.field == was.name) {
+            let (table, said) = (format!("collections.{}", old.name), lines::states(states));
+            let why = "records have states; put them back";
+            return self.put_back(place, "the states are gone", why, (&table, &said));
         }
+        let lines = owner(old).removed(was, &lines::field(self.old, was));
+        let why = "its data would be lost; leave it declared, and declare `removed`";
+        self.destructive(place, "the field is gone", why, lines);
     }
 
     /// Proposes to rename a field, or a parameter, to one that is new and alike, if there is one.
@@ -130,9 +120,7 @@ impl Work<'_> {
         if was.write_only != is.write_only {
             let why = "what was secret would be served, or what was served be hidden, so its data \
                        would be deleted; put it back";
-            let lines = self.as_it_was(owner.collection, was);
-            self.destructive(place, "`write_only` was switched", why, lines);
-            return;
+            return self.put_field_back(owner, was, "`write_only` was switched", why);
         }
         if was.kind == is.kind {
             self.values(owner, place, was, is);

@@ -25,46 +25,44 @@ impl Owner<'_> {
         )
     }
 
+    fn operation(self, name: &str, members: Vec<(&str, String)>) -> String {
+        self.change(&format!("{name} = {}", table(members)))
+    }
+
     /// `rename` or `code`.
     pub fn renamed(self, operation: &str, from: &str, to: &str) -> String {
-        let (from, to) = (quoted(from), quoted(to));
-        self.change(&format!("{operation} = {{ from = {from}, to = {to} }}"))
+        self.operation(operation, vec![("from", quoted(from)), ("to", quoted(to))])
     }
 
-    /// `said`: the field as it stays declared.
-    pub fn removed(self, field: &str, said: &str) -> String {
-        let change = self.change(&format!("removed = {{ field = {} }}", quoted(field)));
-        format!(
-            "{change}# The field stays below [collections.{}.fields]:\n# {said}\n",
-            self.collection
-        )
+    /// `declared`: the field as it stays declared.
+    pub fn removed(self, field: &Field, declared: &str) -> String {
+        let change = self.operation("removed", vec![("field", quoted(&field.name))]);
+        let table = format!("[collections.{}.fields]", self.collection);
+        format!("{change}# The field stays below {table}:\n# {declared}\n")
     }
 
-    /// A parameter that is taken and not looked at any more.
+    /// A parameter that is accepted and ignored.
     pub fn ignored(self, field: &Field) -> String {
-        let field = declaration(field, true);
-        self.change(&format!("removed = {{ field = {field} }}"))
+        let name = [("name", quoted(&field.name))];
+        let declaration = table(name.into_iter().chain(members(field)));
+        self.operation("removed", vec![("field", declaration)])
     }
 
     pub fn limits(self, field: &str, was: &Limits) -> String {
-        let limits = was.entries();
-        let members = limits.iter().map(|(key, limit)| format!("{key} = {}", value(limit)));
-        let was = match limits.is_empty() {
-            true => String::new(),
-            false => format!(", was = {{ {} }}", members.collect::<Vec<_>>().join(", ")),
-        };
-        self.change(&format!("limits = {{ field = {}{was} }}", quoted(field)))
+        let was = limits(was);
+        let was = (!was.is_empty()).then(|| ("was", table(was)));
+        let field = ("field", quoted(field));
+        self.operation("limits", [field].into_iter().chain(was).collect())
     }
 
     /// `required` or `optional`. None where no value can be made up: a reference names a record,
-    /// and what is unique cannot be the same for all.
+    /// and the values of a unique field differ.
     pub fn filled(self, operation: &str, field: &Field) -> Option<String> {
         if field.reference.is_some() || field.unique && operation == "required" {
             return None;
         }
         let fill = value(&sample(field)?);
-        let name = quoted(&field.name);
-        Some(self.change(&format!("{operation} = {{ field = {name}, fill = {fill} }}")))
+        Some(self.operation(operation, vec![("field", quoted(&field.name)), ("fill", fill)]))
     }
 
     /// Only if the newer field could have the old default, too.
@@ -73,25 +71,21 @@ impl Owner<'_> {
         if !was.default.as_ref().is_none_or(fits) {
             return None;
         }
-        let was = was.default.as_ref().map(|was| format!(", was = {}", value(was)));
-        let (field, was) = (quoted(&is.name), was.unwrap_or_default());
-        Some(self.change(&format!("default = {{ field = {field}{was} }}")))
+        let was = was.default.as_ref().map(|was| ("was", value(was)));
+        let field = ("field", quoted(&is.name));
+        Some(self.operation("default", [field].into_iter().chain(was).collect()))
     }
 
     pub fn enum_map(self, field: &str, values: &[(&str, &str)]) -> String {
-        let values = values.iter().map(|(old, new)| format!("{} = {}", key(old), quoted(new)));
-        let values = values.collect::<Vec<_>>().join(", ");
-        let field = quoted(field);
-        self.change(&format!("enum_map = {{ field = {field}, values = {{ {values} }} }}"))
+        let values = table(values.iter().map(|(old, new)| (*old, quoted(new))));
+        self.operation("enum_map", vec![("field", quoted(field)), ("values", values)])
     }
 
-    /// A change of type. Only the author knows how its values are converted.
+    /// A change of type. Only the author knows how to convert its values.
     pub fn convert(self, old: &Field) -> String {
-        let (name, from) = (quoted(&old.name), declaration(old, false));
-        let todo = quoted(PLACEHOLDER);
-        self.change(&format!(
-            "convert = {{ field = {name}, from = {from}, up = {todo}, down = {todo} }}"
-        ))
+        let (field, from) = (("field", quoted(&old.name)), ("from", table(members(old))));
+        let todo = || quoted(PLACEHOLDER);
+        self.operation("convert", vec![field, from, ("up", todo()), ("down", todo())])
     }
 }
 
@@ -118,59 +112,39 @@ pub(super) fn mount(path: &str, date: &str, newest: bool) -> String {
     format!("{first}[[mounts]]\npath = {}\nversion = \"{date}\"\n", quoted(path))
 }
 
-/// What the file said, and where.
-pub(super) fn put_back(table: &str, said: &str) -> String {
-    format!("# Below [{table}], as it was:\n{said}\n")
-}
-
-/// A field as `from` declares it.
-pub(super) fn declaration(field: &Field, named: bool) -> String {
-    let name = named.then(|| format!("name = {}", quoted(&field.name)));
-    let members: Vec<String> = name.into_iter().chain(members(field)).collect();
-    format!("{{ {} }}", members.join(", "))
-}
-
 /// A field as the collection declares it.
 pub(super) fn field(schema: &Schema, field: &Field) -> String {
     let mut members = members(field);
-    for (key, flag) in [
+    members.extend(flags(&[
         ("unique", field.unique),
         ("search", field.search),
         ("write_only", field.write_only),
         ("read_only", field.read_only),
-    ] {
-        members.extend(flag.then(|| format!("{key} = true")));
-    }
-    let target = field.reference.map(|at| quoted(&schema.collections[at].name));
-    members.extend(target.map(|target| format!("ref = {target}")));
-    let on_delete = field.on_delete.map(|said| quoted(said.name()));
-    members.extend(on_delete.map(|said| format!("on_delete = {said}")));
-    format!("{} = {{ {} }}", key(&field.name), members.join(", "))
+    ]));
+    members.extend(field.reference.map(|at| ("ref", quoted(&schema.collections[at].name))));
+    members.extend(field.on_delete.map(|action| ("on_delete", quoted(action.name()))));
+    format!("{} = {}", key(&field.name), table(members))
 }
 
-fn members(field: &Field) -> Vec<String> {
-    let mut members = Vec::new();
-    let mut say = |key: &str, text: String| members.push(format!("{key} = {text}"));
-    say("type", quoted(field.kind.name()));
+fn members(field: &Field) -> Vec<(&'static str, String)> {
+    let mut members = vec![("type", quoted(field.kind.name()))];
     if let Kind::Array(item) = &field.kind {
-        say("items", quoted(item.name()));
+        members.push(("items", quoted(item.name())));
     }
-    if field.required {
-        say("required", "true".to_owned());
-    }
-    if let Some(default) = &field.default {
-        say("default", value(default));
-    }
-    for (key, limit) in Limits::of(field).entries() {
-        say(key, value(&limit));
-    }
-    if !field.choices.is_empty() {
-        say("enum", texts(&field.choices));
-    }
-    for (key, _) in [("filter", field.filter), ("sort", field.sort)].iter().filter(|one| one.1) {
-        say(key, "true".to_owned());
-    }
+    members.extend(flags(&[("required", field.required)]));
+    members.extend(field.default.as_ref().map(|default| ("default", value(default))));
+    members.extend(limits(&Limits::of(field)));
+    members.extend((!field.choices.is_empty()).then(|| ("enum", texts(&field.choices))));
+    members.extend(flags(&[("filter", field.filter), ("sort", field.sort)]));
     members
+}
+
+fn flags(flags: &[(&'static str, bool)]) -> Vec<(&'static str, String)> {
+    flags.iter().filter(|(_, set)| *set).map(|(key, _)| (*key, "true".to_owned())).collect()
+}
+
+fn limits(limits: &Limits) -> Vec<(&'static str, String)> {
+    limits.entries().into_iter().map(|(key, limit)| (key, value(&limit))).collect()
 }
 
 fn texts(all: &[String]) -> String {
@@ -179,8 +153,14 @@ fn texts(all: &[String]) -> String {
 
 pub(super) fn states(states: &States) -> String {
     let States { field, initial, names } = states;
-    let (field, initial, names) = (quoted(field), quoted(initial), texts(names));
-    format!("states = {{ field = {field}, initial = {initial}, names = {names} }}")
+    let members = [("field", quoted(field)), ("initial", quoted(initial)), ("names", texts(names))];
+    format!("states = {}", table(members))
+}
+
+/// An inline table.
+fn table<'k>(members: impl IntoIterator<Item = (&'k str, String)>) -> String {
+    let members = members.into_iter().map(|(name, value)| format!("{} = {value}", key(name)));
+    format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
 }
 
 /// JSON as TOML; they differ in tables, in null, which TOML does not have, and in one character.
@@ -188,8 +168,7 @@ fn value(json: &Value) -> String {
     match json {
         Value::Object(members) => {
             let members = members.iter().filter(|(_, value)| !value.is_null());
-            let members = members.map(|(name, json)| format!("{} = {}", key(name), value(json)));
-            format!("{{ {} }}", members.collect::<Vec<_>>().join(", "))
+            table(members.map(|(name, json)| (name.as_str(), value(json))))
         }
         Value::Array(items) => {
             format!("[{}]", items.iter().map(value).collect::<Vec<_>>().join(", "))

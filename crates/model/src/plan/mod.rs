@@ -108,10 +108,8 @@ pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
         count(Class::NeedsVersion),
         count(Class::Destructive)
     ));
-    let declares = |edit: &&Edit| {
-        edit.lines.as_ref().is_some_and(|lines| lines.contains("[[versions.changes]]"))
-    };
-    if edits.iter().any(|edit| declares(&edit)) {
+    let mut lines = edits.iter().filter_map(|edit| edit.lines.as_ref());
+    if lines.any(|lines| lines.contains("[[versions.changes]]")) {
         output.push(format!(
             "The lines above stand below a `[[versions]]` entry with a newer date, and \
              `service.version` is that date; {0} keeps an entry of its own. Clients of {0} go on \
@@ -193,6 +191,11 @@ impl Work<'_> {
         self.push(Class::Destructive, place, what.into(), why, Some(lines));
     }
 
+    /// An edit that loses data: the table of the old file said `said`, and has to say it again.
+    fn put_back(&mut self, place: &str, what: &str, why: &str, (table, said): (&str, &str)) {
+        self.destructive(place, what, why, format!("# Below [{table}], as it was:\n{said}\n"));
+    }
+
     /// Reports a difference that clients need not notice, if there is one.
     fn note<T: PartialEq>(&mut self, place: &str, was: &T, is: &T, what: &str, why: &str) {
         if was != is {
@@ -231,8 +234,8 @@ impl Work<'_> {
         let mut changes = newer.flat_map(|version| &version.changes);
         changes.any(|change| {
             let owner = place_of(self.new, change);
-            let old = change.operation.old_places();
-            old.iter().any(|old| place == format!("{owner}.{}", head(old)))
+            let old = change.operation.old_place();
+            old.is_some_and(|old| place == format!("{owner}.{}", head(&old)))
         })
     }
 

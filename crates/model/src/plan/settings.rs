@@ -1,7 +1,7 @@
 //! Edits of what concerns the whole service: its settings, its log, its live channels. What no
 //! client relies on (hints, timeouts, development) is no part of the contract, and not compared.
 
-use super::{PEOPLE, TAKEN, Work, lines};
+use super::{PEOPLE, TAKEN, Work};
 use crate::parse::duration_text;
 use crate::schema::{RateLimit, Schema};
 
@@ -56,8 +56,8 @@ impl Work<'_> {
         let [was, is] = [old.retention, new.retention].map(duration_text);
         if new.retention < old.retention {
             let why = "older events are deleted, and cannot be read or replayed any more";
-            let lines = lines::put_back("events", &format!("retention = \"{was}\""));
-            self.destructive("events.retention", format!("{was} became {is}"), why, lines);
+            let (what, said) = (format!("{was} became {is}"), format!("retention = \"{was}\""));
+            self.put_back("events.retention", &what, why, ("events", &said));
         } else {
             let what = format!("{was} became {is}");
             self.note("events.retention", &was, &is, &what, "more is kept");

@@ -6,6 +6,7 @@ use super::{TAKEN, Work, quoted_names};
 use crate::schema::{Field, Limits};
 use crate::validate;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 impl Work<'_> {
     /// What the field takes, and whether it must be there. A date changes a field once, so what
@@ -86,18 +87,17 @@ impl Work<'_> {
     }
 
     fn limits(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
-        let (old, new) = (Limits::of(was).entries(), Limits::of(is).entries());
+        // A length of 0 asks for nothing.
+        let is_limit = |(key, limit): &(&str, Value)| *key != "min_length" || *limit != 0;
+        let [old, new] = [was, is].map(|field| -> BTreeMap<&str, Value> {
+            Limits::of(field).entries().into_iter().filter(is_limit).collect()
+        });
         let mut tighter = Vec::new();
         for key in ["min", "max", "min_length", "max_length", "pattern"] {
-            // A length of 0 asks for nothing.
-            let limit = |all: &[(&str, Value)]| {
-                let found = all.iter().find(|(one, _)| *one == key).map(|(_, limit)| limit.clone());
-                found.filter(|limit| key != "min_length" || *limit != 0)
-            };
-            let (was, is) = (limit(&old), limit(&new));
-            match &is {
+            let (was, is) = (old.get(key), new.get(key));
+            match is {
                 _ if was == is => {}
-                Some(is) if !looser(key, was.as_ref(), is) => {
+                Some(is) if !looser(key, was, is) => {
                     let not = was.map_or_else(String::new, |was| format!(", not {was}"));
                     tighter.push(format!("`{key}` is {is}{not}"));
                 }

@@ -250,28 +250,33 @@ impl Operation {
         }
     }
 
-    /// The places it touches in the old shape.
-    pub fn old_places(&self) -> Vec<String> {
+    /// The place that it touches in the old shape.
+    pub fn old_place(&self) -> Option<String> {
         match self {
-            Operation::Rename { from, .. } => vec![from.clone()],
-            Operation::Move { from, .. } => vec![from.to_string()],
-            Operation::Gone { field, .. } => vec![field.name.clone()],
-            other => other.kept_place().into_iter().collect(),
+            Operation::Rename { from, .. } => Some(from.clone()),
+            Operation::Move { from, .. } => Some(from.to_string()),
+            Operation::Gone { field, .. } => Some(field.name.clone()),
+            other => other.same_place(),
         }
     }
 
-    /// The places it touches in the new shape.
-    pub fn new_places(&self) -> Vec<String> {
+    /// The place that it touches in the new shape.
+    pub fn new_place(&self) -> Option<String> {
         match self {
-            Operation::Rename { to, .. } => vec![to.clone()],
-            Operation::Move { to, .. } => vec![to.to_string()],
-            Operation::Gone { .. } => Vec::new(),
-            other => other.kept_place().into_iter().collect(),
+            Operation::Rename { to, .. } => Some(to.clone()),
+            Operation::Move { to, .. } => Some(to.to_string()),
+            Operation::Gone { .. } => None,
+            other => other.same_place(),
         }
+    }
+
+    /// Both places, the old one first.
+    pub fn places(&self) -> impl Iterator<Item = String> {
+        self.old_place().into_iter().chain(self.new_place())
     }
 
     /// The field that has one name in both shapes.
-    fn kept_place(&self) -> Option<String> {
+    fn same_place(&self) -> Option<String> {
         match self {
             Operation::Convert { field, .. }
             | Operation::EnumMap { field, .. }

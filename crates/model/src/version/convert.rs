@@ -1,11 +1,11 @@
 //! Whether the formulas of a `convert` do what they should: tried with samples when the schema is
 //! read, and with the records that exist when the server starts.
 
-use super::View;
 use super::lens::value_of;
 use super::samples;
 use super::shape::Shape;
 use super::step::Convert;
+use super::{Part, View};
 use crate::record::Fields;
 use crate::schema::{CONVERSION_UNITS, CollectionIx, Field};
 use serde_json::Value;
@@ -14,7 +14,7 @@ use serde_json::Value;
 /// client must send every stored value back as it is. Of the values that an old client may send,
 /// some need a counterpart: requests with the others are refused.
 pub(crate) fn conversion_fault(shape: &Shape, field: &str) -> Option<String> {
-    let it = shape.conversions().find(|it| it.new.name == field)?;
+    let it = shape.stages.0.last()?.conversions().find(|it| it.new.name == field)?;
     it.lost_value().or_else(|| it.refused_values())
 }
 
@@ -83,16 +83,11 @@ impl View {
         self.lens(collection).is_some_and(|lens| lens.stages.converts())
     }
 
-    /// The most that the formulas for a record of so many bytes can cost, in one direction.
-    pub fn formula_units(&self, collection: CollectionIx, bytes: usize) -> u64 {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.lens(collection).map_or(0, |lens| lens.stages.units(bytes))
-    }
-
-    /// The same for the parameters of an action.
-    pub fn form_units(&self, collection: CollectionIx, action: usize, bytes: usize) -> u64 {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.form(collection, action).map_or(0, |lens| lens.stages.units(bytes))
+    /// The most that the formulas for a record, or for the parameters of an action, of so many
+    /// bytes can cost, in one direction.
+    pub fn formula_units(&self, part: Part, bytes: usize) -> u64 {
+        let lens = self.lenses.get(&part).filter(|lens| lens.differs);
+        lens.map_or(0, |lens| lens.stages.units(bytes))
     }
 
     /// Why a stored record would change if a client of this version sent back what it reads: the

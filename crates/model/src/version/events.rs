@@ -89,22 +89,21 @@ impl Versions {
         let texts = Texts { object: object.into(), previous, hidden: note.find("hidden") };
         let collection = self.kept().find(&name(note.text("collection")));
         let texts = self.shown(collection, &name(note.text("version")), texts, view);
+        let mut shown = String::with_capacity(texts.object.len() + 64);
+        push_member(&mut shown, "object", &texts.object);
+        if let Some(previous) = &texts.previous {
+            push_member(&mut shown, "previous_attributes", previous);
+        }
+        shown.push('}');
+        let date = Value::from(view.date.as_str()).to_string();
         let mut out = String::with_capacity(record.body.len() + 64);
         for (member, text) in envelope.members() {
-            match member {
-                "api_version" => {
-                    push_member(&mut out, member, &Value::from(view.date.as_str()).to_string());
-                }
-                "data" => {
-                    let mut data = String::with_capacity(texts.object.len() + 64);
-                    push_member(&mut data, "object", &texts.object);
-                    if let Some(previous) = &texts.previous {
-                        push_member(&mut data, "previous_attributes", previous);
-                    }
-                    push_member(&mut out, member, &(data + "}"));
-                }
-                _ => push_member(&mut out, member, text),
-            }
+            let text = match member {
+                "api_version" => &date,
+                "data" => &shown,
+                _ => text,
+            };
+            push_member(&mut out, member, text);
         }
         if out.is_empty() { record.body.clone() } else { out + "}" }
     }
@@ -179,12 +178,11 @@ impl Versions {
 
     /// Whether a version shows texts as they were written under a date.
     pub fn shows_as_written(&self, collection: CollectionIx, written: &str, view: &View) -> bool {
-        match (self.written_lens(collection, written), view.lens(collection)) {
-            (None, None) => true,
-            (Some(from), _) => {
+        match self.written_lens(collection, written) {
+            Some(from) => {
                 view.index == self.written(written).index && from.aliases().next().is_none()
             }
-            (None, Some(_)) => false,
+            None => view.lens(collection).is_none(),
         }
     }
 
@@ -264,7 +262,7 @@ impl View {
         raised.fields.retain(|name, value| {
             value_of(&kept, name) != value || value.is_null() && is_required(name)
         });
-        lens.check(newest, &mut raised, &kept)?;
+        lens.check(&mut raised, &kept)?;
         fields.extend(raised.fields);
         Ok(fields)
     }
@@ -289,8 +287,8 @@ fn removed(collection: &Collection, fields: &Fields) -> Fields {
 
 /// The object is brought up and down, and so is what it was before the change.
 fn event_units(written: &View, shown: &View, collection: CollectionIx, bytes: usize) -> u64 {
-    let up = written.formula_units(collection, bytes);
-    2 * 2 * up + 3 * shown.formula_units(collection, bytes)
+    let up = written.formula_units((collection, None), bytes);
+    2 * 2 * up + 3 * shown.formula_units((collection, None), bytes)
 }
 
 /// Whether nothing is left of an object but that it was erased. Records have more members.

@@ -37,9 +37,7 @@ impl View {
         }
         let collection = &self.schema.collections[at];
         let field = lens.name_up(&collection.states.as_ref()?.field);
-        let Some(Value::String(state)) = problem.extra.get_mut("current_state") else {
-            return None;
-        };
+        let Value::String(state) = problem.extra.get_mut("current_state")? else { return None };
         let old = shown(lens, field, Value::from(state.as_str()));
         if let Some(Value::String(old)) = old {
             *state = old;
@@ -116,24 +114,14 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
 /// One violation as the lens shows it; whether the version has a field that it is of.
 fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
     let down = |name: &str| Some(lens.name_sent(&lens.name_down(name)?, sent));
-    let value = violation.value.take();
     let name = match violation.reported_as.take() {
-        Some(name) => {
-            violation.value = value;
-            Some(lens.name_sent(&name, sent))
-        }
+        Some(name) => Some(lens.name_sent(&name, sent)),
         None => {
+            let value = violation.value.take();
             violation.value = value.and_then(|value| shown(lens, &violation.field, value));
             down(&violation.field)
         }
     };
-    // "Another book has this title."
-    if let Some(head) = violation.message.strip_suffix(&format!(" {}.", violation.field)) {
-        violation.message = match &name {
-            Some(name) => format!("{head} {name}."),
-            None => format!("{head} `{}`.", violation.field),
-        };
-    }
     violation.message = reworded(&violation.message, |part| match part == violation.field {
         true => name.clone(),
         false => down(part),

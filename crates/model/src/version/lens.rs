@@ -4,23 +4,22 @@
 use super::shape::Shape;
 use super::step::{Place, Reason, Stages, Unraised, head, is_within, value_at};
 use crate::problem::{Code, Problem, Violation};
-use crate::raw::Raw;
-use crate::record::{Fields, Record, push_json};
+use crate::raw::{Raw, push_member};
+use crate::record::{Fields, Record};
 use crate::schema::{Collection, Field, Kind};
 use crate::validate;
 use crate::value;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Lens {
     pub(super) stages: Stages,
     /// Fields of the version, in the order they are served.
     pub(super) lines: Vec<Line>,
-    /// Kept fields.
-    pub(super) kept: Vec<Field>,
-    /// The newest collection with other limits, which hold for what is sent in this version.
-    held_to: Option<Box<Collection>>,
+    /// The newest collection, with the limits that apply to bodies of this version.
+    pub(crate) stored: Arc<Collection>,
     /// Codes of rules: the newest and this version's.
     pub(super) codes: BTreeMap<String, String>,
     /// Whether the version shows the collection differently from how it is stored.
@@ -31,8 +30,6 @@ pub struct Lens {
 #[derive(Debug)]
 pub(super) struct Line {
     pub name: String,
-    /// What stands before its value in the text of a record.
-    key: String,
     /// None: assigned by the service.
     pub field: Option<Field>,
     /// The name by which the stages know it: that of the field it is an old name of, or its own.
@@ -49,30 +46,18 @@ pub struct Raised {
 }
 
 impl Lens {
-    pub(super) fn new(newest: &Collection, old: &Collection, shape: &Shape) -> Lens {
-        let lines = lines(old, &shape.stages);
-        let held_to = shape.held_to(newest);
+    pub(super) fn new(old: &Collection, shape: &Shape) -> Lens {
+        let stored = shape.stored();
         let same = shape.stages.0.is_empty()
-            && newest.public_names().eq(old.public_names())
-            && held_to.is_none();
+            && stored.public_names().eq(old.public_names())
+            && Arc::ptr_eq(&stored, &shape.newest);
         Lens {
             stages: shape.stages.clone(),
-            kept: held_to.as_ref().unwrap_or(newest).fields.clone(),
-            lines,
-            held_to: held_to.map(Box::new),
+            lines: lines(old, &shape.stages),
+            stored,
             codes: shape.codes.clone(),
             differs: !same,
         }
-    }
-
-    /// Whether a stored field is shown by no field of the version.
-    pub(super) fn is_partial(&self) -> bool {
-        self.kept.iter().any(|field| self.name_down(&field.name).is_none())
-    }
-
-    /// The declarations that apply to stored fields made from a body of this version.
-    pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
-        self.held_to.as_deref().unwrap_or(newest)
     }
 
     /// Stored fields as this version shows them. Includes write-only ones where they are given:
@@ -100,19 +85,15 @@ impl Lens {
             self.stages.down(&mut lowered);
         }
         let mut out = String::with_capacity(record.body.len() + 64);
-        out.push('{');
         for line in self.lines.iter().filter(|line| line.is_served()) {
-            if out.len() > 1 {
-                out.push(',');
-            }
-            out.push_str(&line.key);
             match line.copied() {
-                Some(kept) => out.push_str(raw.text(kept)),
-                None => push_json(&mut out, value_of(&lowered, &line.of)),
+                Some(stored) => push_member(&mut out, &line.name, raw.text(stored)),
+                None => {
+                    push_member(&mut out, &line.name, &value_of(&lowered, &line.of).to_string());
+                }
             }
         }
-        out.push('}');
-        out
+        out + "}"
     }
 
     /// A whole record or body of this version in the newest shape; null where that has no value.
@@ -155,8 +136,7 @@ impl Lens {
         let shown = self.down(current);
         let mut wanted = self.fold(sent);
         for line in self.lines.iter().filter(|line| line.is_assigned()) {
-            let value = shown.get(&line.name).cloned();
-            wanted.extend(value.map(|value| (line.name.clone(), value)));
+            wanted.extend(shown.get(&line.name).map(|value| (line.name.clone(), value.clone())));
         }
         self.change(&shown, &wanted, current)
     }
@@ -177,7 +157,7 @@ impl Lens {
         });
         let faults = unraised.iter().map(|one| self.fault(one, wanted)).collect();
         let mut raised = Raised { fields: Fields::new(), faults };
-        for field in self.kept.iter().filter(|field| !field.read_only) {
+        for field in self.stored.fields.iter().filter(|field| !field.read_only) {
             let (was, is) = (value_of(&was, &field.name), value_of(&is, &field.name));
             let kept = value_of(current, &field.name);
             let seen = |line: &Line| line.place.as_ref().is_some_and(|it| it.path == field.name);
@@ -205,14 +185,9 @@ impl Lens {
     }
 
     /// Checks stored fields that were made from a body of this version.
-    pub(crate) fn check(
-        &self,
-        newest: &Collection,
-        raised: &mut Raised,
-        sent: &Fields,
-    ) -> Result<(), Problem> {
+    pub(crate) fn check(&self, raised: &mut Raised, sent: &Fields) -> Result<(), Problem> {
         let mut violations = raised.faults.clone();
-        if let Err(mut problem) = validate::raised(self.held_to(newest), &mut raised.fields) {
+        if let Err(mut problem) = validate::raised(&self.stored, &mut raised.fields) {
             problem.violations.iter_mut().for_each(|violation| self.reword(violation, sent));
             let known = |field: &str| raised.faults.iter().any(|fault| fault.field == field);
             violations.extend(problem.violations.iter().filter(|it| !known(&it.field)).cloned());
@@ -264,7 +239,7 @@ impl Lens {
     /// What the version calls a kept field or a member of it. None where it does not show it; what
     /// is no field is called the same.
     pub fn name_down(&self, newest: &str) -> Option<String> {
-        if !self.kept.iter().any(|field| field.name == head(newest)) {
+        if self.stored.field(head(newest)).is_none() {
             return Some(newest.to_owned());
         }
         let path = self.stages.older(newest)?;
@@ -401,8 +376,7 @@ fn lines(old: &Collection, stages: &Stages) -> Vec<Line> {
             Some(_) => stages.newer(&of),
             None => Some(Place { path: name.to_owned(), ..Place::default() }),
         };
-        let key = format!("{}:", Value::from(name));
-        Line { name: name.to_owned(), key, field: field.cloned(), of, place }
+        Line { name: name.to_owned(), field: field.cloned(), of, place }
     };
     let known = old.fields.iter().filter(|field| !field.removed);
     let assigned = |names: &'static [&'static str]| names.iter().map(|name| line(name, None));

@@ -35,7 +35,7 @@ pub(crate) use step::head;
 
 use crate::problem::{Code, Problem, Violation};
 use crate::record::Fields;
-use crate::schema::{Change, Collection, CollectionIx, Operation, Schema, Version};
+use crate::schema::{Change, Collection, CollectionIx, Field, Operation, Schema, Version};
 use crate::validate::{self, Mode};
 use serde_json::Value;
 use shape::Shape;
@@ -62,7 +62,7 @@ pub struct View {
 }
 
 /// The fields of a collection, or the parameters of one of its actions.
-pub(crate) type Part = (CollectionIx, Option<usize>);
+pub type Part = (CollectionIx, Option<usize>);
 
 impl Versions {
     pub fn new(schema: &Arc<Schema>) -> Versions {
@@ -118,9 +118,8 @@ impl View {
         // A collection comes before its actions.
         for (&part, shape) in shapes {
             let shape = with_aliases(newest, part, index, shape);
-            let stored = declared(newest, part);
-            let old = shape.collection(&stored);
-            lenses.insert(part, Lens::new(&stored, &old, &shape));
+            let old = shape.collection();
+            lenses.insert(part, Lens::new(&old, &shape));
             match part {
                 (at, None) => schema.collections[at] = old,
                 (at, Some(action)) => schema.collections[at].actions[action].params = old.fields,
@@ -142,8 +141,9 @@ impl View {
     /// The lens that errors are named by: a version may show a collection as it is stored, except
     /// fields that only other versions show.
     pub fn words(&self, collection: CollectionIx) -> Option<&Lens> {
-        let found = self.lenses.get(&(collection, None));
-        found.filter(|lens| lens.differs || lens.is_partial())
+        let lens = self.lenses.get(&(collection, None))?;
+        let hides = |field: &Field| lens.name_down(&field.name).is_none();
+        (lens.differs || lens.stored.fields.iter().any(hides)).then_some(lens)
     }
 
     /// None: this version has the parameters of the action as they are.
@@ -159,8 +159,7 @@ impl View {
     /// Whether clients of this version get events about a collection: if it has the collection, or
     /// if the event is about none.
     pub fn shows_events_of(&self, collection: &str) -> bool {
-        let found = self.schema.collections.iter().find(|one| one.name == collection);
-        found.is_none_or(|collection| !collection.removed)
+        self.schema.find(collection).is_none_or(|ix| !self.schema.collections[ix].removed)
     }
 
     /// Checks the parameters of an action against this version; they come back in the newest shape.
@@ -173,8 +172,7 @@ impl View {
         let shown = &self.schema.collections[collection].actions[action].params;
         let sent = validate::params(shown, sent)?;
         let Some(lens) = self.form(collection, action) else { return Ok(sent) };
-        let newest = self.newest.collections[collection].form(action);
-        raised(lens, &newest, &sent).map_err(|problem| explain::explained(lens, &sent, problem))
+        raised(lens, &sent).map_err(|problem| explain::explained(lens, &sent, problem))
     }
 
     /// Checks a body against this version. That of a create comes back in the newest shape, since
@@ -190,11 +188,11 @@ impl View {
         let (body, mut violations) = validate::checked(shown, sent, mode);
         // Clients of other versions may have written values beyond a limit of this one. A client
         // may send such a value back unchanged, which only `decide` can see.
-        let others = |name: &str| {
-            let outgrown = || shown.known(name).is_some_and(|field| field.outgrown);
-            self.lens(collection).is_some() || outgrown()
+        let lens = self.lens(collection);
+        let may_be = |violation: &Violation| {
+            let outgrown = || shown.known(&violation.field).is_some_and(|field| field.outgrown);
+            violation.code.is_limit() && (lens.is_some() || outgrown())
         };
-        let may_be = |violation: &Violation| violation.code.is_limit() && others(&violation.field);
         // More unknown fields than are listed: the writer need not see them.
         let is_hopeless = violations.iter().any(|violation| violation.has_more);
         if is_hopeless && mode != Mode::Create {
@@ -204,27 +202,27 @@ impl View {
         if !violations.is_empty() && !decided_later {
             return Err(Problem::of(Code::ValidationFailed, violations));
         }
-        // Compared in their stored form: 5 and 5.0 are one number.
-        let conflicts = self.lens(collection).map(|lens| conflicts(lens, shown, &body));
-        if let Some(conflicts) = conflicts.filter(|found| !found.is_empty()) {
+        let Some(lens) = lens else { return Ok(body) };
+        // Compares values in their stored form: 5 and 5.0 are one number.
+        let conflicts = conflicts(lens, shown, &body);
+        if !conflicts.is_empty() {
             return Err(Problem::of(Code::ValidationFailed, conflicts));
         }
-        let Some(lens) = self.lens(collection).filter(|_| mode == Mode::Create) else {
+        if mode != Mode::Create {
             return Ok(body);
-        };
-        let newest = &self.newest.collections[collection];
-        raised(lens, newest, &body).map_err(|problem| self.explain(collection, &body, problem))
+        }
+        raised(lens, &body).map_err(|problem| self.explain(collection, &body, problem))
     }
 }
 
 /// A whole body in the newest shape. What must be there is checked as if it were sent: null is
 /// missing, too. Defaults are those of the version, and filled in already.
-fn raised(lens: &Lens, newest: &Collection, sent: &Fields) -> Result<Fields, Problem> {
+fn raised(lens: &Lens, sent: &Fields) -> Result<Fields, Problem> {
     let mut raised = lens.raise(sent);
-    for field in newest.fields.iter().filter(|field| field.required && !field.removed) {
+    for field in lens.stored.fields.iter().filter(|field| field.required && !field.removed) {
         raised.fields.entry(field.name.clone()).or_insert(Value::Null);
     }
-    lens.check(newest, &mut raised, sent)?;
+    lens.check(&mut raised, sent)?;
     Ok(raised.fields)
 }
 
@@ -254,17 +252,16 @@ pub(crate) fn changes_of(version: &Version, part: Part) -> Vec<&Change> {
     version.changes.iter().filter(here).collect()
 }
 
-fn declared(schema: &Schema, (collection, action): Part) -> Collection {
-    let collection = &schema.collections[collection];
-    action.map_or_else(|| collection.clone(), |action| collection.form(action))
-}
-
 /// The newest shapes of all collections, and of parameters that any version changed.
 fn newest_shapes(schema: &Schema) -> BTreeMap<Part, Shape> {
     let changes = schema.versions.iter().flat_map(|version| &version.changes);
     let changed = changes.map(|change| (change.collection, change.action));
     let newest = |part: Part| {
-        let mut shape = Shape::newest(&declared(schema, part));
+        let collection = &schema.collections[part.0];
+        let mut shape = match part.1 {
+            Some(action) => Shape::newest(collection.form(action)),
+            None => Shape::newest(collection.clone()),
+        };
         shape.served = part.1.is_some() || !schema.removes(part.0);
         (part, shape)
     };

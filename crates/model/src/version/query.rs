@@ -36,7 +36,7 @@ impl Lens {
 
     fn kept_field(&self, line: &Line) -> Option<&Field> {
         let place = line.place.as_ref()?;
-        self.kept.iter().find(|field| field.name == place.field())
+        self.stored.field(place.field())
     }
 
     /// A declared field of this version, and the stored one that it shows.

@@ -2,11 +2,13 @@
 //! and this one. Begins as the newest shape; `go_back` takes the changes of one version back. Each
 //! operation checks that it can be taken back without loss.
 
-use super::step::{Convert, Move, Place, Stage, Stages, Step, translated};
+use super::step::{Convert, Move, Place, Stage, Stages, Step, head, translated};
+use crate::problem::Violation;
 use crate::schema::{Change, Collection, Field, Kind, Limits, Operation, Path, States};
 use crate::validate;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shape {
@@ -19,8 +21,8 @@ pub(crate) struct Shape {
     pub codes: BTreeMap<String, String>,
     /// Stored fields for which bodies of this shape have other limits.
     limits: BTreeMap<String, Limits>,
-    /// The reference to the parent, which nothing changes.
-    fixed: Option<String>,
+    /// The collection in the newest version.
+    pub(super) newest: Arc<Collection>,
 }
 
 /// Why a change cannot be taken back.
@@ -40,9 +42,8 @@ fn refuse_if(condition: bool, message: impl FnOnce() -> String) -> Done {
 }
 
 impl Shape {
-    pub fn newest(collection: &Collection) -> Shape {
+    pub fn newest(collection: Collection) -> Shape {
         let rules = collection.actions.iter().flat_map(|action| &action.rules);
-        let parent = collection.fields.first().filter(|_| collection.parent.is_some());
         Shape {
             fields: collection.fields.clone(),
             states: collection.states.clone(),
@@ -50,7 +51,7 @@ impl Shape {
             stages: Stages::default(),
             codes: rules.map(|rule| (rule.code.clone(), rule.code.clone())).collect(),
             limits: BTreeMap::new(),
-            fixed: parent.map(|field| field.name.clone()),
+            newest: Arc::new(collection),
         }
     }
 
@@ -84,11 +85,6 @@ impl Shape {
         faults
     }
 
-    /// The conversions of the version that was taken back last.
-    pub(super) fn conversions(&self) -> impl Iterator<Item = &Convert> {
-        self.stages.0.last().into_iter().flat_map(Stage::conversions)
-    }
-
     /// What clients of this version know.
     pub fn known_fields(&self) -> Vec<Field> {
         self.fields.iter().filter(|field| !field.removed).cloned().collect()
@@ -102,8 +98,8 @@ impl Shape {
     /// Objects that came with the version.
     fn hide_new_objects(&mut self, stage: &mut Stage) {
         let moved = stage.0.iter().filter_map(|step| match step {
-            Step::Move(it) if it.new.member.is_some() && !it.shared => {
-                Some((it.new.field.clone(), it.old.to_string()))
+            Step::Move(it) if it.new.contains('.') && !it.shared => {
+                Some((head(&it.new).to_owned(), it.old.clone()))
             }
             _ => None,
         });
@@ -117,11 +113,9 @@ impl Shape {
 
     fn take_back(&mut self, operation: &Operation, all: &[&Change]) -> Result<Option<Step>, Fault> {
         let removal = matches!(operation, Operation::CollectionRemoved);
-        refuse_if(!self.served && !removal, || {
-            "no newer version serves the collection, so nothing of it can have changed".to_owned()
-        })?;
-        refuse_if(self.served && removal, || {
-            "a newer version serves the collection, so this one did not remove it".to_owned()
+        refuse_if(self.served == removal, || match removal {
+            true => "a newer version serves the collection, so this one did not remove it".into(),
+            false => "no newer version serves the collection, so nothing of it changed".into(),
         })?;
         Ok(match operation {
             Operation::Rename { from, to, .. } => Some(self.rename(from, to)?),
@@ -163,7 +157,8 @@ impl Shape {
     }
 
     fn not_fixed(&self, name: &str) -> Done {
-        refuse_if(self.fixed.as_deref() == Some(name), || {
+        let first = self.newest.fields.first().filter(|_| self.newest.parent.is_some());
+        refuse_if(first.is_some_and(|parent| parent.name == name), || {
             format!("`{name}` is the reference to the parent, which cannot change")
         })
     }
@@ -242,7 +237,7 @@ impl Shape {
             self.fields.retain(|field| field.name != to.field);
         }
         let new_field = to.member.is_none().then_some(new);
-        let (old, new) = (from.clone(), to.clone());
+        let (old, new) = (from.to_string(), to.to_string());
         Ok(Step::Move(Move { old, new, field, new_field, shared, required }))
     }
 
@@ -444,8 +439,8 @@ impl Shape {
 
 impl Shape {
     /// The collection as this version shows it.
-    pub fn collection(&self, newest: &Collection) -> Collection {
-        let mut collection = newest.clone();
+    pub fn collection(&self) -> Collection {
+        let mut collection = Collection::clone(&self.newest);
         collection.removed = !self.served;
         collection.fields = self.fields.clone();
         let place = |name: &str| self.stages.newer(name);
@@ -453,7 +448,7 @@ impl Shape {
             let name = field.alias_of.as_ref().unwrap_or(&field.name);
             let kept = place(name);
             let listable = kept.as_ref().is_some_and(Place::is_listable);
-            field.voidable = !self.always_has_value(name, kept.as_ref(), newest);
+            field.voidable = !self.always_has_value(name, kept.as_ref());
             field.converted = kept.is_some() && !listable;
             // That is the order of a search.
             field.sort &= listable && !field.write_only && field.name != "rank";
@@ -467,36 +462,33 @@ impl Shape {
         collection
     }
 
-    /// The newest collection with the limits that hold for what is sent in this shape; none where
-    /// they are its own.
-    pub(super) fn held_to(&self, newest: &Collection) -> Option<Collection> {
-        let mut held = newest.clone();
+    /// The newest collection with the limits that apply to bodies of this shape.
+    pub(super) fn stored(&self) -> Arc<Collection> {
+        let mut stored = Arc::clone(&self.newest);
         for (name, limits) in &self.limits {
-            held.fields.iter_mut().filter(|field| field.name == *name).for_each(|f| limits.set(f));
+            let fields = Arc::make_mut(&mut stored).fields.iter_mut();
+            fields.filter(|field| field.name == *name).for_each(|field| limits.set(field));
         }
-        (!self.limits.is_empty()).then_some(held)
+        stored
     }
 
     /// Whether the field has a value whatever is kept. What every body must have is kept, unless
     /// there are newer clients that do not know it.
-    fn always_has_value(&self, name: &str, kept: Option<&Place>, newest: &Collection) -> bool {
+    fn always_has_value(&self, name: &str, kept: Option<&Place>) -> bool {
         match kept {
             None => self.constant(name).is_some_and(|value| !value.is_null()),
             Some(kept) if kept.certain => true,
             Some(kept) if !kept.is_listable() => false,
-            Some(kept) => {
-                newest.field(&kept.path).is_some_and(|field| field.required && !field.removed)
-            }
+            Some(kept) => self.newest.known(&kept.path).is_some_and(|field| field.required),
         }
     }
 
     fn constant(&self, name: &str) -> Option<&Value> {
         let steps = self.stages.0.iter().flat_map(|stage| &stage.0);
-        let mut constants = steps.filter_map(|step| match step {
+        steps.rev().find_map(|step| match step {
             Step::Constant { field, value } if field == name => Some(value),
             _ => None,
-        });
-        constants.next_back()
+        })
     }
 
     /// Actions name states in the words of the version.
@@ -561,9 +553,9 @@ fn is_shared(changes: &[&Change], object: &str) -> bool {
 
 /// Whether the field is another one, or none, after this.
 fn ends(operation: &Operation, name: &str) -> bool {
-    let among = |places: Vec<String>| places.iter().any(|place| place == name);
-    let goes_on = among(operation.new_places()) && !matches!(operation, Operation::Removed { .. });
-    among(operation.old_places()) && !goes_on
+    let is_it = |place: Option<String>| place.as_deref() == Some(name);
+    let goes_on = is_it(operation.new_place()) && !matches!(operation, Operation::Removed { .. });
+    is_it(operation.old_place()) && !goes_on
 }
 
 /// In the order of the new ones: every old value that became one, or the value itself where old
@@ -573,20 +565,16 @@ fn old_choices(
     values: &[(String, String)],
     down: &[(String, String)],
 ) -> Vec<String> {
-    let mut old: Vec<String> = Vec::new();
+    let mut old: Vec<&String> = Vec::new();
     for choice in new {
-        let mut were: Vec<&String> =
-            values.iter().filter(|(_, to)| to == choice).map(|(from, _)| from).collect();
-        if were.is_empty() && !down.iter().any(|(new, _)| new == choice) {
-            were.push(choice);
-        }
-        for was in were {
-            if !old.contains(was) {
-                old.push(was.clone());
-            }
+        let count = old.len();
+        old.extend(values.iter().filter(|(_, to)| to == choice).map(|(from, _)| from));
+        if old.len() == count && !down.iter().any(|(new, _)| new == choice) {
+            old.push(choice);
         }
     }
-    old
+    let mut seen = BTreeSet::new();
+    old.into_iter().filter(|word| seen.insert(*word)).cloned().collect()
 }
 
 /// Refuses a value that many records would have of a field that no two may share.
@@ -599,10 +587,7 @@ fn not_unique(field: &Field, given: bool) -> Done {
 /// A value of the file in the form in which values of the field are kept.
 fn fits(field: &Field, value: &Value, what: &str) -> Result<Value, Fault> {
     let mut value = value.clone();
-    match validate::value(field, &mut value) {
-        Ok(()) => Ok(value),
-        Err(violation) => {
-            Err(Fault::Wrong(format!("`{what}`: {}", violation.message.trim_end_matches('.'))))
-        }
-    }
+    let wrong = |found: Violation| format!("`{what}`: {}", found.message.trim_end_matches('.'));
+    validate::value(field, &mut value).map_err(|found| Fault::Wrong(wrong(found)))?;
+    Ok(value)
 }

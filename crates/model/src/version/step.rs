@@ -3,7 +3,7 @@
 //! those that a step needs, and nothing of requests.
 
 use crate::record::Fields;
-use crate::schema::{CONVERSION_UNITS, Field, Formula, Kind, Path};
+use crate::schema::{CONVERSION_UNITS, Field, Formula, Kind};
 use crate::validate;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -45,8 +45,9 @@ pub(super) enum Step {
 /// A value that moves into an object, out of it, or from one object into another.
 #[derive(Clone, Debug)]
 pub(super) struct Move {
-    pub old: Path,
-    pub new: Path,
+    /// A field, or a member of an object: `details.isbn`.
+    pub old: String,
+    pub new: String,
     /// The old field, where the old place is no member: it can hold values of its type only.
     pub field: Option<Field>,
     /// The new field, where the new place is no member.
@@ -110,12 +111,6 @@ fn typed(field: &Field, value: Value) -> Result<Value, String> {
     value.ok_or_else(|| format!("{made} is no value of type {}", field.kind.name()))
 }
 
-/// What formulas may still cost while a record is brought up: to do so, and to check the result.
-struct Left {
-    up: u64,
-    check: u64,
-}
-
 /// The steps of one version.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stage(pub Vec<Step>);
@@ -129,34 +124,32 @@ impl Stage {
         }
     }
 
-    /// Says of each value that has no counterpart where it was in the old shape.
-    fn up(&self, fields: &mut Fields, left: &mut Left) -> Vec<(String, Reason)> {
+    /// Returns where each value that has no counterpart was in the old shape. `left` and `check`:
+    /// what the formulas may still cost to convert the record, and to check the result.
+    fn up(&self, fields: &mut Fields, left: &mut u64, check: &mut u64) -> Vec<(String, Reason)> {
         let record = self.snapshot(fields);
         let mut faults = Vec::new();
         for step in &self.0 {
-            step.up(fields, &record, &mut faults, &mut left.up);
+            step.up(fields, &record, &mut faults, left);
         }
-        faults.extend(self.inexact(&record, fields, &mut left.check));
+        faults.extend(self.inexact(&record, fields, check));
         faults
     }
 
-    /// Converted values that would not be shown as they were sent, where they should be.
+    /// Values of conversions without `lossy` that would not be shown as they were sent.
     fn inexact(&self, sent: &Fields, raised: &Fields, left: &mut u64) -> Vec<(String, Reason)> {
-        let exact = self.conversions().filter(|it| !it.lossy).map(|it| &it.old.name);
-        let exact: Vec<&String> = exact.collect();
-        if exact.is_empty() {
+        if self.conversions().all(|it| it.lossy) {
             return Vec::new();
         }
         let mut shown = raised.clone();
         self.down(&mut shown, left);
-        let value = |fields: &Fields, name: &String| fields.get(name).cloned().unwrap_or_default();
         let differs = |name: &&String| {
-            let (was, is, kept) = (value(sent, name), value(&shown, name), value(raised, name));
-            // What could not be raised at all is reported already.
-            !was.is_null() && !kept.is_null() && was != is
+            let (was, is) = (value_at(sent, name), value_at(&shown, name));
+            // A value that could not be raised at all is reported already.
+            !was.is_null() && !value_at(raised, name).is_null() && was != is
         };
-        let found = exact.into_iter().filter(differs);
-        found.map(|name| (name.clone(), Reason::Inexpressible)).collect()
+        let exact = self.conversions().filter(|it| !it.lossy).map(|it| &it.old.name);
+        exact.filter(differs).map(|name| (name.clone(), Reason::Inexpressible)).collect()
     }
 
     /// Formulas see the record as it is before the version's first step.
@@ -212,13 +205,12 @@ impl Step {
                 // Clients of a version before this one may have sent a member of any type.
                 if let Some(field) = it.field.as_ref().filter(|_| !value.is_null()) {
                     value = typed(field, value).unwrap_or_else(|_| {
-                        faults.push((it.old.to_string(), Reason::Inexpressible));
+                        faults.push((it.old.clone(), Reason::Inexpressible));
                         Value::Null
                     });
                 }
-                let new = it.new.to_string();
-                if it.shared && it.new.member.is_some() && !value_at(fields, &new).is_null() {
-                    faults.push((new, Reason::Taken));
+                if it.shared && it.new.contains('.') && !value_at(fields, &it.new).is_null() {
+                    faults.push((it.new.clone(), Reason::Taken));
                 }
                 put(fields, &it.new, value, it.required.1);
             }
@@ -247,11 +239,10 @@ impl Step {
         match self {
             Step::Rename { old, new } => Some(moved(&path, new, old).unwrap_or(path)),
             Step::Move(it) => {
-                let (old, new) = (it.old.to_string(), it.new.to_string());
-                let Some(found) = moved(&path, &new, &old) else { return Some(path) };
+                let Some(found) = moved(&path, &it.new, &it.old) else { return Some(path) };
                 // Only objects have members.
                 let flat = it.field.as_ref().is_some_and(|field| field.kind != Kind::Object);
-                (found == old || !flat).then_some(found)
+                (found == it.old || !flat).then_some(found)
             }
             Step::Hide { object, shown_as } if path == *object => Some(shown_as.clone()),
             Step::Hide { object, .. } => (!is_within(&path, object)).then_some(path),
@@ -271,12 +262,12 @@ impl Step {
                 }
             }
             Step::Move(it) => {
-                if let Some(found) = moved(path, &it.old.to_string(), &it.new.to_string()) {
+                if let Some(found) = moved(path, &it.old, &it.new) {
                     *path = found;
                     place.moved = true;
                 } else {
                     // An object with a member that is elsewhere.
-                    place.moved |= *path == it.old.field || *path == it.new.field;
+                    place.moved |= *path == head(&it.old) || *path == head(&it.new);
                 }
             }
             Step::Words { field, .. } => place.worded |= head(path) == field,
@@ -344,9 +335,9 @@ impl Stages {
     /// was sent and where it would be kept.
     pub fn up(&self, fields: &mut Fields) -> Vec<Unraised> {
         let mut found = Vec::new();
-        let mut left = Left { up: CONVERSION_UNITS, check: CONVERSION_UNITS };
+        let (mut left, mut check) = (CONVERSION_UNITS, CONVERSION_UNITS);
         for (at, stage) in self.0.iter().enumerate().rev() {
-            for (path, reason) in stage.up(fields, &mut left) {
+            for (path, reason) in stage.up(fields, &mut left, &mut check) {
                 let older = self.0[at + 1..].iter().try_fold(path.clone(), older);
                 let kept = newer(&self.0[..=at], path);
                 let kept = kept.map(|place| place.field().to_owned());
@@ -374,7 +365,7 @@ impl Stages {
         for (at, stage) in self.0.iter().enumerate() {
             for step in &stage.0 {
                 let Step::Move(Move { old, new_field: Some(field), .. }) = step else { continue };
-                let path = self.0[at + 1..].iter().try_fold(old.to_string(), older);
+                let path = self.0[at + 1..].iter().try_fold(old.clone(), older);
                 let path = path.as_deref().and_then(|path| path.split_once('.'));
                 let Some((object, member)) = path else { continue };
                 let mut field = field.clone();
@@ -393,7 +384,8 @@ impl Stages {
     }
 
     /// The most that the formulas can cost over a record of so many bytes, in one direction.
-    pub fn units(&self, bytes: u64) -> u64 {
+    pub fn units(&self, bytes: usize) -> u64 {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let units = |it: &Convert| it.up.units(bytes).max(it.down.units(bytes));
         let sum = self.conversions().map(units).fold(0, u64::saturating_add);
         sum.min(CONVERSION_UNITS)
@@ -476,35 +468,36 @@ pub(super) fn value_at<'f>(fields: &'f Fields, path: &str) -> &'f Value {
     member.map_or(value, |member| value.get(member).unwrap_or(&Value::Null))
 }
 
-fn take(fields: &mut Fields, path: &Path) -> Value {
-    match &path.member {
-        Some(member) => {
-            let members = fields.get_mut(&path.field).and_then(Value::as_object_mut);
-            members.and_then(|members| members.remove(member)).unwrap_or_default()
+fn take(fields: &mut Fields, path: &str) -> Value {
+    let taken = match path.split_once('.') {
+        Some((object, member)) => {
+            let members = fields.get_mut(object).and_then(Value::as_object_mut);
+            members.and_then(|members| members.remove(member))
         }
-        None => fields.remove(&path.field).unwrap_or_default(),
-    }
+        None => fields.remove(path),
+    };
+    taken.unwrap_or_default()
 }
 
 /// `required`: where there is no object and no value, there is an object without members.
-fn put(fields: &mut Fields, path: &Path, value: Value, required: bool) {
-    let Some(member) = &path.member else {
+fn put(fields: &mut Fields, path: &str, value: Value, required: bool) {
+    let Some((name, member)) = path.split_once('.') else {
         if !value.is_null() {
-            fields.insert(path.field.clone(), value);
+            fields.insert(path.to_owned(), value);
         }
         return;
     };
-    if value.is_null() && !required && !fields.contains_key(&path.field) {
+    if value.is_null() && !required && !fields.contains_key(name) {
         return;
     }
-    let object = fields.entry(path.field.clone()).or_insert(Value::Null);
+    let object = fields.entry(name.to_owned()).or_insert(Value::Null);
     if object.is_null() && (required || !value.is_null()) {
         *object = Value::Object(Map::new());
     }
     if let Some(members) = object.as_object_mut() {
         match value.is_null() {
             true => drop(members.remove(member)),
-            false => drop(members.insert(member.clone(), value)),
+            false => drop(members.insert(member.to_owned(), value)),
         }
     }
 }

@@ -195,7 +195,7 @@ fn errors_do_not_name_fields_that_the_version_removed() {
     for (version, known) in [("2025-01-01", true), ("2026-01-01", false), ("2026-06-01", false)] {
         for (code, told, message) in [
             ("none", "unmarked", "The `sku` is none."),
-            ("A1", "validation_failed", "Another order has this sku."),
+            ("A1", "validation_failed", "Another order has this `sku`."),
             ("A12345", "validation_failed", "`sku` must have at most 4 characters."),
         ] {
             let ask = server.ask("POST", &format!("/v1/orders/{order}/mark"));

@@ -63,7 +63,7 @@ impl<R: Rows> Commit<'_, R> {
                 continue;
             }
             let field = &collection.fields[claim.field];
-            let message = format!("Another {} has this {}.", collection.object, field.name);
+            let message = format!("Another {} has this `{}`.", collection.object, field.name);
             let mut violation = Violation::new(&field.name, Code::NotUnique, message);
             if let Some(value) = put.fields.get(&field.name).filter(|_| !field.write_only) {
                 violation = violation.value(value);

@@ -141,10 +141,10 @@ fn errors_use_the_words_of_the_version() {
         fixture.old().body(BOOKS, object(json!({"title": "x"})), Mode::Create).unwrap_err();
     let found: Vec<_> = problem.violations.iter().map(|v| (&*v.field, v.code)).collect();
     assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
-    let taken = Violation::new("title", Code::NotUnique, "Another book has this title.");
+    let taken = Violation::new("title", Code::NotUnique, "Another book has this `title`.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("A"))]);
     let told = fixture.old().explain(BOOKS, &Fields::new(), taken);
-    assert_eq!(told.message, "Another book has this name.");
+    assert_eq!(told.message, "Another book has this `name`.");
     assert_eq!((told.param.as_deref(), &told.value), (Some("name"), &Some(json!("A"))));
     let sent = object(json!({"name": "A", "price": 1001}));
     let problem = fixture.old().body(BOOKS, sent, Mode::Create).unwrap_err();
@@ -205,10 +205,10 @@ fn a_violation_of_a_member_that_moved_out_names_its_path() {
     let expected = ("extra.sku".to_owned(), Code::TooLong, message, Some(json!("12345")));
     assert_eq!(refused(&versions, json!({"extra": {"sku": "12345"}})), [expected]);
     let (view, _) = oldest(&versions);
-    let taken = Violation::new("sku", Code::NotUnique, "Another book has this sku.");
+    let taken = Violation::new("sku", Code::NotUnique, "Another book has this `sku`.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("1"))]);
     let told = view.explain(0, &Fields::new(), taken);
-    assert_eq!(told.message, "Another book has this extra.sku.");
+    assert_eq!(told.message, "Another book has this `extra.sku`.");
     assert_eq!((told.param.as_deref(), &told.value), (Some("extra.sku"), &Some(json!("1"))));
 }
 

@@ -11,7 +11,8 @@ impl Work<'_> {
         if old.removed && !seen.removed {
             self.safe(&old.name, "the collection is served again", "nobody uses it yet");
         }
-        // What is kept for older versions is compared like the rest: their clients use it.
+        // A collection that only older versions serve is compared like the others: their clients
+        // use it.
         if seen.removed && !old.removed {
             let lines = owner(old).change("collection_removed = true");
             let what = "the collection is not served any more";
@@ -49,7 +50,8 @@ impl Work<'_> {
         self.frame(ix, place);
         self.fields(old, place);
         self.actions(old, place);
-        // Rules are compared in the names of the old version, which undeclared changes do not say.
+        // Rules are compared in the names of the old version, which are unknown before a rename is
+        // declared.
         let open = |edit: &Edit| edit.lines.is_some() && edit.class != Class::Safe;
         let is_open = self.edits[before..].iter().any(open);
         self.codes(old, place);
@@ -151,7 +153,7 @@ impl Work<'_> {
         }
     }
 
-    /// Between which states an action leads; none in `from` are all.
+    /// The states between which an action leads; an empty `from` means all.
     fn transition(&mut self, place: &str, was: &Action, is: &Action) {
         let lacks = |one: &Action, other: &Action| {
             let lacking = |state: &String| !one.from.contains(state);
@@ -174,7 +176,7 @@ impl Work<'_> {
         }
     }
 
-    /// Codes of refusals, which clients tell apart.
+    /// Codes of refusals, by which clients distinguish them.
     fn codes(&mut self, old: &Collection, at: CollectionIx) {
         let kept = self.kept_codes(at);
         let mut were = codes(old);
@@ -194,7 +196,7 @@ impl Work<'_> {
     }
 }
 
-/// What its actions and states do, as the file says it.
+/// The actions and states as the file declares them.
 fn conduct(collection: &Collection) -> String {
     let actions = collection.actions.iter().map(|action| (&action.rules, &action.set));
     format!("{:?}", (&collection.timed, actions.collect::<Vec<_>>()))

@@ -1,7 +1,7 @@
-//! What records and actions do: states, timed transitions, what actions set, and their rules. The
-//! new file has them in the newest names, so these are replaced by the old ones before the texts
-//! are compared. A text about a field whose values are others now cannot be compared: the author
-//! has to look.
+//! The behaviour of records and actions: states, timed transitions, the fields that actions set,
+//! and rules. The new file uses the newest names, so these are replaced by the old ones before the
+//! texts are compared. A text about a field whose values have changed cannot be compared: the
+//! author has to look.
 
 use super::{PEOPLE, TYPES, Work};
 use crate::parse::duration_text;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// Said of edits that are the author's to judge.
+/// The reason for edits that the author has to judge.
 const LOOK: &str = "cannot be compared: see that it says the same of the new values";
 
 const WAIT: &str = "clients wait for what was";
@@ -24,14 +24,14 @@ static NAMED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(&format!(r"{path}(\s*[!=]=\s*null\b)?")).ok()
 });
 
-/// The names of the old version; those of the file itself where nothing lies between.
+/// The names of the old version. None: the names of the file itself.
 #[derive(Clone, Copy, Default)]
 struct Names<'a> {
     record: Option<&'a Lens>,
     request: Option<&'a Lens>,
 }
 
-/// A text in these names, and a field that it looks at whose values are others now.
+/// A text in these names, and a field in it whose values have changed.
 struct Text {
     text: String,
     changed: Option<String>,
@@ -53,7 +53,7 @@ impl Names<'_> {
         Text { text: without_spaces(lowered.as_deref().unwrap_or(text)), changed }
     }
 
-    /// What is set, by the old names of the fields.
+    /// The assignments, by the old names of the fields.
     fn assignments(self, set: &[Assignment]) -> BTreeMap<String, Text> {
         let one = |assignment: &Assignment| {
             let field = &assignment.field;
@@ -90,7 +90,7 @@ impl Work<'_> {
         }
     }
 
-    /// What records do by themselves.
+    /// States and timed transitions.
     pub(super) fn states(&mut self, old: &Collection, at: CollectionIx) {
         let seen = &self.view.schema.collections[at];
         if let (Some(was), Some(is)) = (&old.states, &seen.states) {
@@ -117,7 +117,7 @@ impl Work<'_> {
         }
     }
 
-    /// What happens when an action is called.
+    /// The effects and the rules of an action.
     pub(super) fn conduct(&mut self, place: &str, of: (&Collection, CollectionIx), was: &Action) {
         let (old, at) = of;
         let Some(action) = self.new.collections[at].action(&was.name) else { return };
@@ -176,7 +176,7 @@ impl Work<'_> {
         self.set(place, (old, at, Some(action)), &was.set, &is.set);
     }
 
-    /// What is set, field by field.
+    /// Compares assignments field by field.
     fn set(
         &mut self,
         place: &str,

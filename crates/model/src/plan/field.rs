@@ -79,7 +79,7 @@ impl Work<'_> {
         bare.for_each(|edit| edit.lines = None);
     }
 
-    /// A field that is not there any more: renamed, it seems, or dropped.
+    /// A field that is gone: renamed, it seems, or dropped.
     fn gone(&mut self, old: &Collection, place: &str, was: &Field, added: &mut Vec<&Field>) {
         let alike = |is: &&Field| {
             is.kind == was.kind
@@ -188,7 +188,7 @@ impl Work<'_> {
         for was in old {
             let place = format!("{place}.{}", was.name);
             match new.iter().find(|is| is.name == was.name) {
-                // Nobody looks at it: what is meant where it is left out is no matter.
+                // The service ignores it, so its default does not matter.
                 Some(is) if ignored(&was.name) => {
                     let (required, default) = (was.required, was.default.clone());
                     let is = Field { required, default, ..is.clone() };

@@ -1,6 +1,5 @@
-//! What the file says about versions that clients know already: dates and mounts that go, and
-//! changes that are declared otherwise than they were. Clients of the versions before would notice;
-//! what is new is declared in a newer version.
+//! Edits of versions that clients know already: removed dates and mounts, and changed declarations.
+//! Clients of older versions would notice them. New changes belong in a newer version.
 
 use super::{DEPRECATED, PEOPLE, Work, lines, place_of};
 use crate::schema::{Change, Operation, Schema, Version};
@@ -19,7 +18,7 @@ fn entry(schema: &Schema, change: &Change) -> ((String, String), bool) {
 impl Work<'_> {
     pub(super) fn history(&mut self) {
         let (old, new) = (self.old, self.new);
-        // The oldest has no changes: no client sees what was before it.
+        // The oldest version has no changes: no client knows an earlier shape.
         let oldest = |schema: &Schema, at: usize| at + 1 == schema.versions.len();
         for (at, was) in old.versions.iter().enumerate() {
             let Some(kept) = new.versions.iter().position(|kept| kept.date == was.date) else {
@@ -100,7 +99,7 @@ impl Work<'_> {
         }
     }
 
-    /// A version that became the oldest has no changes; old names next to new ones end with them.
+    /// A version that became the oldest has no changes, so its old names next to new ones end.
     fn ended(&mut self, version: &Version) {
         for change in &version.changes {
             if entry(self.old, change).1 {
@@ -122,7 +121,7 @@ impl Work<'_> {
         self.breaks(&place, what, why);
     }
 
-    /// What one version changed, as both files say it.
+    /// Compares the changes of one version in both files.
     fn changes(&mut self, was: &Version, is: &Version) {
         let (old, new) = (self.old, self.new);
         let mut left: Vec<&Change> = is.changes.iter().collect();

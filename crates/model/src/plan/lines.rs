@@ -1,5 +1,5 @@
-//! The lines of TOML that declare an edit, such that the file with them is taken and the edit is
-//! none any more. Where only the author knows a value, one that fits stands there.
+//! The lines of TOML that declare an edit. With them, the file is accepted and the edit is
+//! declared. If only the author knows a value, the lines have one that fits.
 
 use crate::parse::PLACEHOLDER;
 use crate::schema::{Field, Kind, Limits, Schema, States};
@@ -89,12 +89,12 @@ impl Owner<'_> {
     }
 }
 
-/// An edit that no change undoes.
+/// An edit that no change hides.
 pub(super) fn breaks(edit: &str) -> String {
     format!("[[versions.changes]]\nbreaks = {}\n", quoted(edit))
 }
 
-/// Says that what follows cannot stand below the date of another change of the field.
+/// Adds the note that these lines need a date of their own.
 pub(super) fn apart(lines: &str) -> String {
     format!("# Below an older date of its own: a date changes a field once.\n{lines}")
 }

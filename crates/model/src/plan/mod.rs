@@ -1,7 +1,6 @@
-//! What an edit of the schema file means for clients and data that exist: safe, in need of a
-//! version change, or destructive. Compares the old schema with the new one as it looks from the
-//! old one's version, so what a change entry declares is no difference. Pure; `evolve` does the
-//! same for what is on disk.
+//! The effect of an edit of the schema file on clients and data: safe, in need of a version change,
+//! or destructive. Compares the old schema with the new one as the old version shows it, so a
+//! declared change is no difference. Pure; `evolve` does the same for the data on disk.
 
 mod collection;
 mod conduct;
@@ -93,7 +92,7 @@ pub fn plan(old: &Schema, new: &Schema) -> Vec<Edit> {
     work.edits
 }
 
-/// All edits with their lines, how many there are of each class, and where the lines are to stand.
+/// All edits with their lines, the number of edits of each class, and where to put the lines.
 pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
     let mut output = Vec::new();
     for edit in edits {
@@ -121,8 +120,8 @@ pub fn report(edits: &[Edit], old: &Schema) -> Vec<String> {
     output
 }
 
-/// Why a changed schema is not served over data of the old one, and what to type: the report, why
-/// the data does not fit if it does not, and the flag that accepts all of it.
+/// Why a changed schema is not served over data of the old one, and what to type: the report, the
+/// reasons why the data does not fit, and the flag that accepts all of it.
 pub fn refusal(edits: &[Edit], old: &Schema, misfits: &[String]) -> Vec<String> {
     let mut output = report(edits, old);
     let loses = edits.iter().any(|edit| edit.class == Class::Destructive);
@@ -191,7 +190,7 @@ impl Work<'_> {
         self.push(Class::Destructive, place, what.into(), why, Some(lines));
     }
 
-    /// An edit that loses data: the table of the old file said `said`, and has to say it again.
+    /// An edit that loses data, unless the table of the file says again what it `said`.
     fn put_back(&mut self, place: &str, what: &str, why: &str, (table, said): (&str, &str)) {
         self.destructive(place, what, why, format!("# Below [{table}], as it was:\n{said}\n"));
     }
@@ -203,7 +202,7 @@ impl Work<'_> {
         }
     }
 
-    /// Something that is offered or not.
+    /// A part of the API that may be offered or not.
     fn offer(&mut self, place: &str, what: &str, was: bool, is: bool) {
         match (was, is) {
             (true, false) => self.breaks(place, format!("{what} is gone"), "clients use it"),

@@ -1,5 +1,5 @@
-//! Edits of what concerns the whole service: its settings, its log, its live channels. What no
-//! client relies on (hints, timeouts, development) is no part of the contract, and not compared.
+//! Edits of settings of the whole service, its log and its live channels. Hints, timeouts and
+//! development settings are not compared: no client relies on them.
 
 use super::{PEOPLE, TAKEN, Work};
 use crate::parse::duration_text;
@@ -40,7 +40,7 @@ impl Work<'_> {
 
     fn rate_limit(&mut self, was: RateLimit, is: RateLimit) {
         let place = "service.rate_limit";
-        // As many windows of the old limit begin in one of the new.
+        // The number of windows of the old limit that begin in one of the new.
         let windows = is.window.as_millis().div_ceil(was.window.as_millis().max(1));
         if u128::from(is.requests) < u128::from(was.requests) * windows {
             let (many, span) = (is.requests, duration_text(is.window));

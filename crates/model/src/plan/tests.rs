@@ -31,14 +31,18 @@ fn read(text: &str) -> Schema {
     parse(text).unwrap_or_else(|found| panic!("{found:?}\n{text}"))
 }
 
+/// The text with some of it replaced.
+#[track_caller]
+fn replaced(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "{from}");
+    if from.is_empty() { text.to_owned() } else { text.replace(from, to) }
+}
+
 /// The old file with some of its text replaced, and what that means.
 #[track_caller]
 fn check(replacements: &[(&str, &str)], expected: &[(Class, &str)]) -> Vec<Edit> {
-    let mut new = OLD.to_owned();
-    for (from, to) in replacements {
-        assert!(new.contains(from), "{from}");
-        new = new.replace(from, to);
-    }
+    let replace = |text: String, (from, to): &(&str, &str)| replaced(&text, from, to);
+    let new = replacements.iter().fold(OLD.to_owned(), replace);
     let edits = plan(&read(OLD), &read(&new));
     let found: Vec<(Class, &str)> = edits.iter().map(|edit| (edit.class, &*edit.place)).collect();
     let told: Vec<String> = edits.iter().map(ToString::to_string).collect();
@@ -273,8 +277,7 @@ fn a_file_with_the_lines_that_are_proposed_needs_nothing_more() {
         ),
         ("pages = 'integer' }", "pages = { type = 'integer', default = 7 } }"),
     ] {
-        assert!(PASTED.contains(from), "{from}");
-        let mut new = PASTED.replace(from, to);
+        let mut new = replaced(PASTED, from, to);
         if to.contains("'done'") {
             new = new.replace("to = 'old'", "to = 'done'");
         }
@@ -293,7 +296,7 @@ fn another_type_is_proposed_with_formulas_to_be_written() {
         ("flag = 'boolean'", "flag = 'string'", Class::Destructive),
         ("pages = 'integer' }", "pages = 'string' }", Class::NeedsVersion),
     ] {
-        let new = PASTED.replace(from, to);
+        let new = replaced(PASTED, from, to);
         let edits = plan(&read(PASTED), &read(&new));
         let [edit] = edits.as_slice() else { panic!("{edits:#?}") };
         assert_eq!(edit.class, class);
@@ -379,9 +382,7 @@ fn what_is_said_of_known_versions_is_compared_too() {
         ("'2026-03-01'", "'2026-04-01'", &[(NeedsVersion, "versions")]),
     ];
     for (from, to, expected) in cases {
-        assert!(PAST.contains(from), "{from}");
-        let new = if from.is_empty() { PAST.to_owned() } else { PAST.replace(from, to) };
-        let edits = plan(&read(PAST), &read(&new));
+        let edits = plan(&read(PAST), &read(&replaced(PAST, from, to)));
         let found: Vec<(Class, &str)> = edits.iter().map(|e| (e.class, &*e.place)).collect();
         assert_eq!(found, *expected, "{to}: {edits:#?}");
     }
@@ -417,8 +418,7 @@ fn settings_that_clients_meet_are_compared() {
             "books.actions.sell.whom",
         ),
     ] {
-        assert!(PASTED.contains(from), "{from}");
-        let edits = plan(&read(PASTED), &read(&PASTED.replace(from, to)));
+        let edits = plan(&read(PASTED), &read(&replaced(PASTED, from, to)));
         assert_eq!(edits.len(), 1, "{to}: {edits:?}");
         assert_eq!((edits[0].class, &*edits[0].place), (class, place), "{to}");
     }
@@ -460,8 +460,7 @@ fn what_reads_otherwise_and_says_the_same_is_no_edit() {
         ("set = { a = '=request.p', b = 2 }", "set = { b = 2, a = '=request.p' }"),
         ("default = 1", "default = 1.0"),
     ] {
-        let new = if from.is_empty() { RULED.to_owned() } else { RULED.replace(from, to) };
-        assert_eq!(classes(RULED, &new), [], "{to}");
+        assert_eq!(classes(RULED, &replaced(RULED, from, to)), [], "{to}");
     }
 }
 
@@ -494,8 +493,7 @@ date = '2026-01-01'
         (", filter = true", "", "books.kept"),
         ("ink = 'string'", "ink = { type = 'string', max_length = 2 }", "pens.ink"),
     ] {
-        assert!(past.contains(from), "{from}");
-        let told = classes(past, &past.replace(from, to));
+        let told = classes(past, &replaced(past, from, to));
         assert_eq!(told, [(NeedsVersion, place.to_owned())], "{to}");
     }
     // The oldest version goes: what it was told by goes with it.

@@ -1,5 +1,5 @@
-//! What a field or a parameter takes, before and after an edit: its words, its limits, and whether
-//! it must be there.
+//! The values that a field or a parameter accepts, before and after an edit: its words, its limits,
+//! and whether it is required.
 
 use super::lines::Owner;
 use super::{TAKEN, Work, quoted_names};
@@ -9,8 +9,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 impl Work<'_> {
-    /// What the field takes, and whether it must be there. A date changes a field once, so what
-    /// follows a change that is proposed is compared once that is declared.
+    /// Compares the accepted values, and whether the field is required. A date changes a field
+    /// once, so after a proposed change the rest is compared only when that change is declared.
     pub(super) fn values(&mut self, owner: Owner<'_>, place: &str, was: &Field, is: &Field) {
         let before = self.edits.len();
         for compare in [Work::choices, Work::limits, Work::presence] {
@@ -30,7 +30,7 @@ impl Work<'_> {
                 ("became required", why, owner.filled("required", is))
             }
             (true, false) if unread => return self.safe(place, "became optional", "asks for less"),
-            // Nobody sends it, and all read a value.
+            // No client sends it, and all clients read a value.
             (true, false) if is.read_only && self.fills(owner, &was.name) => return,
             (true, false) => {
                 let why = "clients that always found a value would read null";
@@ -45,7 +45,7 @@ impl Work<'_> {
         self.breaking(place, what, why, lines);
     }
 
-    /// Whether clients of the old schema are shown something where there is nothing.
+    /// Whether clients of the old schema read a value if none is stored.
     fn fills(&self, owner: Owner<'_>, name: &str) -> bool {
         let lens = self.new.find(owner.collection).and_then(|at| self.view.lens(at));
         lens.is_some_and(|lens| lens.fills(name))
@@ -119,7 +119,7 @@ impl Work<'_> {
     }
 }
 
-/// In the form in which it would be kept: 1 and 1.0 are one number.
+/// The default in its stored form: 1 and 1.0 are one number.
 fn default(field: &Field) -> Option<Value> {
     let mut default = field.default.clone()?;
     validate::value(field, &mut default).map_or(None, |()| Some(default))

@@ -10,9 +10,9 @@ use crate::record::Fields;
 use crate::schema::{CONVERSION_UNITS, CollectionIx, Field};
 use serde_json::Value;
 
-/// What is wrong with the conversion of a field by the version that was taken back last. An old
-/// client must send every stored value back as it is. Of the values that an old client may send,
-/// some need a counterpart: requests with the others are refused.
+/// The fault of the conversion of a field by the version that was taken back last. An old client
+/// must send every stored value back unchanged. Some of the values that an old client may send need
+/// a counterpart; requests with the others are refused.
 pub(crate) fn conversion_fault(shape: &Shape, field: &str) -> Option<String> {
     let it = shape.stages.0.last()?.conversions().find(|it| it.new.name == field)?;
     it.lost_value().or_else(|| it.refused_values())
@@ -32,7 +32,7 @@ impl Convert {
         failures.into_iter().next()
     }
 
-    /// What a stored value becomes when an old client sends it back.
+    /// How a stored value changes when an old client sends it back; none if it does not change.
     fn loss(&self, value: &Value, old: &Value, record: &Fields) -> Option<String> {
         let mut older = record.clone();
         older.retain(|name, _| self.old_fields.iter().any(|field| field.name == *name));

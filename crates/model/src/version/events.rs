@@ -1,6 +1,6 @@
-//! Converts texts that were written under one version to another: events of the log, their
-//! previous attributes, remembered responses, and rows stored before the schema changed. The one
-//! place where stored texts of older versions are converted up.
+//! Converts texts that were written under one version to another: events of the log, their previous
+//! attributes, remembered responses, and rows stored before the schema changed. No other file
+//! converts stored texts of older versions up.
 
 use super::lens::{Lens, value_of};
 use super::{Versions, View};
@@ -50,8 +50,8 @@ impl Versions {
         (0..self.kept().collections.len()).flat_map(of).max().unwrap_or(0)
     }
 
-    /// What must be stored next to the newest envelope of an event, so that `row` can convert it to
-    /// other versions; nothing in a service that has only one.
+    /// The data that is stored next to the newest envelope of an event, so that `row` can convert
+    /// it to other versions. None in a service with one version.
     pub fn note(&self, event: &Event) -> Option<String> {
         if self.0.len() == 1 && !self.newest().differs {
             return None;
@@ -80,7 +80,7 @@ impl Versions {
         let data = Raw::read(envelope.text("data"), None);
         let note = Raw::read(record.hidden.as_deref().unwrap_or("{}"), None);
         let name = |text: &str| serde_json::from_str::<String>(text).unwrap_or_default();
-        // As they were written, where the newest has other words for them.
+        // The texts as they were written, if the newest version writes them differently.
         let (object, previous) = match note.find("object") {
             Some(object) => (object, note.find("previous")),
             None => (data.text("object"), data.find("previous_attributes")),
@@ -125,8 +125,8 @@ impl Versions {
         (record::encode(newest, &fields), record::encode_hidden(newest, &fields))
     }
 
-    /// The texts of an event about a collection, as they were written under a date, as a version
-    /// would have written them. None where they are so already.
+    /// Converts the texts of an event about a collection, written under a date, to the form in
+    /// which another version writes them. None if they have that form already.
     pub fn converted(
         &self,
         collection: &str,
@@ -168,11 +168,12 @@ impl Versions {
         self.0.get(version).unwrap_or(&self.0[0])
     }
 
-    /// What brings up a text that was written under this date; none where it is as it is kept now.
+    /// The lens that brings up a text that was written under this date. None if the newest version
+    /// would write the same text.
     fn written_lens(&self, collection: CollectionIx, written: &str) -> Option<&Lens> {
         let view = self.written(written);
-        // The newest view's lens shows old names beside new ones, which is not how records are
-        // kept.
+        // The lens of the newest view shows old names next to new ones; stored records do not have
+        // them.
         if view.index == 0 { None } else { view.lens(collection) }
     }
 
@@ -204,7 +205,7 @@ impl Versions {
         texts: Texts<'e>,
         view: &View,
     ) -> Texts<'e> {
-        // What is published from outside has no collection whose shape could differ.
+        // A published event has no collection whose shape could differ.
         let Some(ix) = collection else { return texts };
         if self.shows_as_written(ix, written, view) || is_erased(&texts.object) {
             return texts;
@@ -244,8 +245,8 @@ impl Versions {
 }
 
 impl View {
-    /// A kept row of this version in the newest shape, or what is wrong with it there. Values that
-    /// stay as they are stay: a limit holds for new ones.
+    /// A stored row of this version in the newest shape, or the reason why it does not fit there.
+    /// Limits do not apply to values that stay the same.
     pub fn raise(&self, collection: CollectionIx, kept: &Fields) -> Result<Fields, Problem> {
         let mut kept = kept.clone();
         self.schema.collections[collection].complete(&mut kept);
@@ -279,7 +280,7 @@ fn public(collection: &Collection, mut fields: Fields) -> Fields {
     fields
 }
 
-/// What only older versions show.
+/// The fields that only older versions show.
 fn removed(collection: &Collection, fields: &Fields) -> Fields {
     let names = collection.fields.iter().filter(|field| field.removed && !field.write_only);
     names.filter_map(|field| Some((field.name.clone(), fields.get(&field.name)?.clone()))).collect()
@@ -291,7 +292,7 @@ fn event_units(written: &View, shown: &View, collection: CollectionIx, bytes: us
     2 * 2 * up + 3 * shown.formula_units((collection, None), bytes)
 }
 
-/// Whether nothing is left of an object but that it was erased. Records have more members.
+/// Whether only the mark of an erasure is left of an object. Records have more members.
 pub fn is_erased(object: &str) -> bool {
     const ERASED: &str = "\"erased\":true";
     object.contains(ERASED) && parse_object(object).len() == 3

@@ -48,9 +48,9 @@ impl View {
         Some(action.wrong_state(&collection.object, &state))
     }
 
-    /// What a rule of an action says, in the words of this version. It may name parameters beside
-    /// fields, and these have a past of their own. A name of both is the parameter: that is what
-    /// the caller has sent.
+    /// The refusal by a rule of an action, in the words of this version. It may name parameters as
+    /// well as fields, and each has its own old names. If both have a name, it means the parameter:
+    /// the caller sent that.
     pub fn explain_rule(
         &self,
         collection: CollectionIx,
@@ -111,7 +111,7 @@ pub(super) fn explained(lens: &Lens, sent: &Fields, mut problem: Problem) -> Pro
     problem
 }
 
-/// One violation as the lens shows it; whether the version has a field that it is of.
+/// Translates one violation. Returns whether the version has the field.
 fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
     let down = |name: &str| Some(lens.name_sent(&lens.name_down(name)?, sent));
     let name = match violation.reported_as.take() {
@@ -131,10 +131,10 @@ fn translate(lens: &Lens, sent: &Fields, violation: &mut Violation) -> bool {
     seen
 }
 
-/// Stands for names that a version does not have.
+/// Replaces names that a version does not have.
 const UNSEEN: &str = "…";
 
-/// Names stand between backticks in messages.
+/// Replaces the names in a message, which are between backticks.
 fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
     let mut unseen = false;
     let parts = message.split('`').enumerate().map(|(place, part)| match place % 2 {
@@ -148,13 +148,13 @@ fn reworded(message: &str, down: impl Fn(&str) -> Option<String>) -> String {
     if unseen { format!("{message} (`{UNSEEN}` is of another version.)") } else { message }
 }
 
-/// What this version shows of a kept value; nothing where more than that value would be shown.
+/// A stored value as this version shows it. None if the version would show more than that value.
 fn shown(lens: &Lens, kept: &str, value: Value) -> Option<Value> {
     let name = lens.name_down(kept)?;
     match lens.line(&name).map(|line| line.place.as_ref()) {
         Some(Some(place)) if place.path == kept => lens.stages.show(kept, value, &name),
         Some(_) => None,
-        // A member is no field; it is shown as it is kept.
+        // A member is not a field: the version shows it as it is stored.
         None => Some(value),
     }
 }

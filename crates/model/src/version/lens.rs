@@ -38,7 +38,7 @@ pub(super) struct Line {
     pub place: Option<Place>,
 }
 
-/// Stored fields made from a body of an older version, and what is wrong with the body.
+/// Stored fields that were made from a body of an older version, and the faults of the body.
 #[derive(Debug, Default)]
 pub struct Raised {
     pub fields: Fields,
@@ -75,8 +75,8 @@ impl Lens {
         shown
     }
 
-    /// The text of a record in this version: `record::encode` of `down`, without reading what is
-    /// shown as it is kept.
+    /// The text of a record in this version: `record::encode` of `down`, but copies the values that
+    /// are shown as they are stored.
     pub fn show(&self, record: &Record) -> String {
         let raw = Raw::read(&record.body, record.hidden.as_deref());
         let mut lowered = Fields::new();
@@ -107,7 +107,7 @@ impl Lens {
         fields
     }
 
-    /// The same, with what is wrong.
+    /// The same, with the faults.
     pub(crate) fn raise(&self, sent: &Fields) -> Raised {
         let mut fields = self.fold(sent);
         let unraised = self.stages.up(&mut fields);
@@ -115,7 +115,7 @@ impl Lens {
         Raised { fields, faults }
     }
 
-    /// PATCH: the kept fields that change, with their whole new values.
+    /// PATCH: the stored fields that change, with their whole new values.
     pub fn merge(&self, current: &Fields, patch: &Fields) -> Raised {
         let shown = self.down(current);
         let mut wanted = shown.clone();
@@ -131,7 +131,7 @@ impl Lens {
         self.change(&shown, &wanted, current)
     }
 
-    /// PUT: the kept fields that change. What this version cannot see stays as it is.
+    /// PUT: the stored fields that change. Data that this version cannot see does not change.
     pub fn replace(&self, current: &Fields, sent: &Fields) -> Raised {
         let shown = self.down(current);
         let mut wanted = self.fold(sent);
@@ -141,8 +141,9 @@ impl Lens {
         self.change(&shown, &wanted, current)
     }
 
-    /// Only what differs from what the client was shown: sending back what was read changes
-    /// nothing, also where several kept values look alike in this version.
+    /// Changes only the fields in which the request differs from what the client was shown. So a
+    /// client that sends back what it read changes nothing, even if this version shows several
+    /// stored values alike.
     fn change(&self, shown: &Fields, wanted: &Fields, current: &Fields) -> Raised {
         let (mut was, mut is) = (self.fold(shown), self.fold(wanted));
         let unraised_before = self.stages.up(&mut was);
@@ -223,8 +224,8 @@ impl Lens {
         }
     }
 
-    /// `previous_attributes` in this version, from the kept record after the change and the old
-    /// values of what changed.
+    /// `previous_attributes` in this version, from the stored record after the change and the old
+    /// values of the fields that changed.
     pub fn previous(&self, after: &Fields, previous: &Fields) -> Fields {
         let mut found = differing(after, previous, |fields| self.down(fields));
         found.retain(|name, _| self.line(name).is_some_and(Line::is_served));
@@ -236,35 +237,35 @@ impl Lens {
         differing(after, previous, |fields| self.up(fields))
     }
 
-    /// What the version calls a kept field or a member of it. None where it does not show it; what
-    /// is no field is called the same.
+    /// The name of a stored field, or of a member of one, in this version. None if the version does
+    /// not show it. A name that is not a field stays the same.
     pub fn name_down(&self, newest: &str) -> Option<String> {
         if self.stored.field(head(newest)).is_none() {
             return Some(newest.to_owned());
         }
         let path = self.stages.older(newest)?;
         self.line(head(&path))?;
-        // Something else may stand there in this version.
+        // In this version, the path may be that of another value.
         let kept = self.stages.newer(&path)?.path;
         (is_within(&kept, newest) || is_within(newest, &kept)).then_some(path)
     }
 
-    /// The kept field that a field of this version shows.
+    /// The stored field that a field of this version shows.
     pub fn name_up<'a>(&'a self, name: &'a str) -> &'a str {
         self.place(name).map_or(name, Place::field)
     }
 
-    /// Whether the version shows the field, and nothing of it is kept.
+    /// Whether the version shows the field as a constant, which is not stored.
     pub(crate) fn is_constant(&self, name: &str) -> bool {
         self.line(name).is_some_and(|line| line.place.is_none())
     }
 
-    /// Whether the version shows a value of the field where there is none.
+    /// Whether the version shows a value of the field if none is stored.
     pub(crate) fn fills(&self, name: &str) -> bool {
         self.place(name).is_some_and(|place| place.filled)
     }
 
-    /// Whether the version shows the values of a kept field, or of its member, as they are kept.
+    /// Whether the version shows the values of a stored field, or of a member of one, unchanged.
     pub(crate) fn keeps_values(&self, kept: &str) -> bool {
         let path = self.name_down(kept);
         let place = path.and_then(|path| self.stages.newer(&path));
@@ -327,13 +328,13 @@ impl Line {
         self.field.as_ref().is_some_and(|field| field.write_only)
     }
 
-    /// The kept field that is shown as it is.
+    /// The stored field that is shown unchanged.
     fn copied(&self) -> Option<&str> {
         self.place.as_ref().filter(|place| place.is_copy()).map(|place| place.path.as_str())
     }
 }
 
-/// The old values of what differs once both states of a record are converted.
+/// The old values of the fields that differ after both states of a record are converted.
 fn differing(after: &Fields, previous: &Fields, convert: impl Fn(&Fields) -> Fields) -> Fields {
     let mut before = after.clone();
     before.extend(previous.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -349,9 +350,9 @@ pub(super) fn value_of<'a>(fields: &'a Fields, name: &str) -> &'a Value {
     fields.get(name).unwrap_or(&Value::Null)
 }
 
-/// A kept value after the change from one to the other. Members of an object that are the same on
-/// both sides stay as they are kept: this version may not see all of them. `seen`: it shows the
-/// object itself, so that its clients can take it away.
+/// A stored value after a client changed `was` to `is`. Members of an object that are the same on
+/// both sides keep their stored values: this version may not see all of them. `seen`: the version
+/// shows the object itself, so that its clients can remove it.
 fn patched(kept: &Value, was: &Value, is: &Value, seen: bool) -> Value {
     let mut members = match (kept, is) {
         (Value::Object(members), Value::Object(_) | Value::Null) => members.clone(),

@@ -12,9 +12,9 @@
 //! * A `View` is the service as one version shows it: its schema, and a lens for each collection
 //!   that looks different. `Versions` are all of them, built once.
 //!
-//! What an old client's write changes is found by comparing: the body that it was shown and the
-//! body that it wants are both brought up, and only what differs between the two is written. So
-//! what a version cannot see stays as it is.
+//! A write of an old client changes only what it wants to change: the body that it was shown and
+//! the body that it sends are both brought up, and only the fields that differ between the two are
+//! written. So data that a version cannot see stays as it is.
 
 mod convert;
 mod events;
@@ -57,7 +57,7 @@ pub struct View {
     newest: Arc<Schema>,
     /// One for each collection, and for the parameters of each action that some version changed.
     lenses: BTreeMap<Part, Lens>,
-    /// Whether any of them differs from what is stored.
+    /// Whether any of them shows something else than is stored.
     differs: bool,
 }
 
@@ -84,7 +84,7 @@ impl Versions {
         &self.0[0]
     }
 
-    /// What is stored: the newest shapes, without old names next to new ones.
+    /// The schema of the stored rows: the newest shapes, without old names next to new ones.
     pub fn kept(&self) -> &Arc<Schema> {
         &self.0[0].newest
     }
@@ -138,7 +138,7 @@ impl View {
         self.lenses.get(&(collection, None)).filter(|lens| lens.differs)
     }
 
-    /// The lens that errors are named by: a version may show a collection as it is stored, except
+    /// The lens for the names in errors: a version may show a collection as it is stored, except
     /// fields that only other versions show.
     pub fn words(&self, collection: CollectionIx) -> Option<&Lens> {
         let lens = self.lenses.get(&(collection, None))?;
@@ -193,7 +193,7 @@ impl View {
             let outgrown = || shown.known(&violation.field).is_some_and(|field| field.outgrown);
             violation.code.is_limit() && (lens.is_some() || outgrown())
         };
-        // More unknown fields than are listed: the writer need not see them.
+        // There are more unknown fields than the error lists: the writer need not see the body.
         let is_hopeless = violations.iter().any(|violation| violation.has_more);
         if is_hopeless && mode != Mode::Create {
             violations.retain(|violation| !may_be(violation));
@@ -215,8 +215,8 @@ impl View {
     }
 }
 
-/// A whole body in the newest shape. What must be there is checked as if it were sent: null is
-/// missing, too. Defaults are those of the version, and filled in already.
+/// A whole body in the newest shape. A required field that is missing is checked as if it were sent
+/// as null. The version has filled in its own defaults already.
 fn raised(lens: &Lens, sent: &Fields) -> Result<Fields, Problem> {
     let mut raised = lens.raise(sent);
     for field in lens.stored.fields.iter().filter(|field| field.required && !field.removed) {

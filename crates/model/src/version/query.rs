@@ -1,6 +1,6 @@
-//! What a list of an older version asks for, in the words of the newest: names and values of
-//! filters, and names of sort keys. Fields that are converted or moved cannot be asked for; the
-//! schema of the version says so, and requests that do are refused when they are read.
+//! Translates list queries of an older version into the words of the newest: names and values of
+//! filters, and names of sort keys. Fields that are converted or moved cannot be filtered or sorted
+//! by. The schema of the version says so, and the parser of the query refuses such requests.
 
 use super::lens::{Lens, Line};
 use crate::query::{Filter, Query, Shown, Test};

@@ -1,6 +1,6 @@
 //! The shape of a collection in some version: its fields, and the stages between the newest shape
-//! and this one. Begins as the newest shape; `go_back` takes the changes of one version back. Each
-//! operation checks that it can be taken back without loss.
+//! and this one. It begins as the newest shape; `go_back` takes the changes of one version back.
+//! Each operation checks that it can be taken back without loss.
 
 use super::step::{Convert, Move, Place, Stage, Stages, Step, head, translated};
 use crate::problem::Violation;
@@ -55,8 +55,8 @@ impl Shape {
         }
     }
 
-    /// Takes back what one version did to the collection. Says of each change that could not be
-    /// taken back, by its place, why; the shape is then as if it were not there.
+    /// Takes back what one version did to the collection. Returns the changes that could not be
+    /// taken back, by their place, with the reason; the shape ignores them.
     pub fn go_back(&mut self, changes: &[&Change]) -> Vec<(usize, Fault)> {
         let mut faults = Vec::new();
         let newer = self.known_fields();
@@ -85,7 +85,7 @@ impl Shape {
         faults
     }
 
-    /// What clients of this version know.
+    /// The fields that clients of this version know.
     pub fn known_fields(&self) -> Vec<Field> {
         self.fields.iter().filter(|field| !field.removed).cloned().collect()
     }
@@ -103,7 +103,7 @@ impl Shape {
             }
             _ => None,
         });
-        // Of several fields that moved into an object, the first stands for it.
+        // If several fields moved into an object, the first names it.
         let hidden: BTreeMap<String, String> = moved.rev().collect();
         for (object, shown_as) in hidden {
             self.fields.retain(|field| field.name != object);
@@ -213,7 +213,8 @@ impl Shape {
         let field = match &from.member {
             Some(_) => {
                 required.0 = self.object(&from.field)?;
-                // What no client may read or write must not become part of what they may.
+                // A value that no client may read or write must not move into an object that they
+                // may.
                 let object = &self.fields[self.place(&from.field)?];
                 let alike =
                     (object.write_only, object.read_only) == (new.write_only, new.read_only);
@@ -333,7 +334,8 @@ impl Shape {
         let field = self.field_mut(name)?;
         let was = was.map(|was| fits(field, was, "was")).transpose()?;
         not_unique(field, was.is_some())?;
-        // What had a default need not be sent; what has one still is always there if it is now.
+        // A field that had a default was not required. With a default in both versions it always
+        // has a value.
         field.required &= was.is_none() || field.default.is_some();
         field.default = was;
         Ok(None)
@@ -450,7 +452,7 @@ impl Shape {
             let listable = kept.as_ref().is_some_and(Place::is_listable);
             field.voidable = !self.always_has_value(name, kept.as_ref());
             field.converted = kept.is_some() && !listable;
-            // That is the order of a search.
+            // In a search, `rank` is the order of the results.
             field.sort &= listable && !field.write_only && field.name != "rank";
             field.filter &= listable && !field.write_only;
         }
@@ -472,8 +474,8 @@ impl Shape {
         stored
     }
 
-    /// Whether the field has a value whatever is kept. What every body must have is kept, unless
-    /// there are newer clients that do not know it.
+    /// Whether the field has a value in every record. A required field has one, unless newer
+    /// clients do not know the field.
     fn always_has_value(&self, name: &str, kept: Option<&Place>) -> bool {
         match kept {
             None => self.constant(name).is_some_and(|value| !value.is_null()),
@@ -491,7 +493,7 @@ impl Shape {
         })
     }
 
-    /// Actions name states in the words of the version.
+    /// Actions name states in the words of the version, too.
     fn translate_states(&self, collection: &mut Collection) {
         let Some(states) = &self.states else { return };
         let Some(kept) = self.stages.newer(&states.field) else { return };
@@ -551,15 +553,15 @@ fn is_shared(changes: &[&Change], object: &str) -> bool {
     })
 }
 
-/// Whether the field is another one, or none, after this.
+/// Whether the field becomes another one, or ends, with this operation.
 fn ends(operation: &Operation, name: &str) -> bool {
     let is_it = |place: Option<String>| place.as_deref() == Some(name);
     let goes_on = is_it(operation.new_place()) && !matches!(operation, Operation::Removed { .. });
     is_it(operation.old_place()) && !goes_on
 }
 
-/// In the order of the new ones: every old value that became one, or the value itself where old
-/// clients know it.
+/// The old values in the order of the new ones. A new value that no old value became is an old one,
+/// too, unless `down` says otherwise.
 fn old_choices(
     new: &[String],
     values: &[(String, String)],
@@ -584,7 +586,7 @@ fn not_unique(field: &Field, given: bool) -> Done {
     })
 }
 
-/// A value of the file in the form in which values of the field are kept.
+/// A value of the file in the form in which the field stores it.
 fn fits(field: &Field, value: &Value, what: &str) -> Result<Value, Fault> {
     let mut value = value.clone();
     let wrong = |found: Violation| format!("`{what}`: {}", found.message.trim_end_matches('.'));

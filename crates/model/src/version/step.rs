@@ -1,6 +1,6 @@
-//! What one version did to the fields of a collection, as it is applied to a record: the steps that
-//! bring a record down to the older shape and up to the newer one. Knows no declarations beyond
-//! those that a step needs, and nothing of requests.
+//! The changes of one version to the fields of a collection: steps that convert a record down to
+//! the older shape and up to the newer one. Knows only the declarations that a step needs, and
+//! nothing of requests.
 
 use crate::record::Fields;
 use crate::schema::{CONVERSION_UNITS, Field, Formula, Kind};
@@ -21,14 +21,14 @@ pub(super) enum Step {
         object: String,
         shown_as: String,
     },
-    /// Words of an `enum` that have others on the other side. All others stay.
+    /// Words of an `enum` that differ between the two shapes. All others stay.
     Words {
         field: String,
         up: Vec<(String, String)>,
         down: Vec<(String, String)>,
     },
-    /// `down`: old clients read this value where there is none. Otherwise: old clients that send
-    /// none mean this value.
+    /// `down`: old clients read this value if there is none. Otherwise: if old clients send none,
+    /// they mean this value.
     Fill {
         field: String,
         fill: Value,
@@ -66,7 +66,7 @@ pub(super) struct Convert {
     pub up: Formula,
     pub down: Formula,
     pub lossy: bool,
-    /// What `record` has in `up` and in `down`.
+    /// The fields of `record` in `up` and in `down`.
     pub old_fields: Vec<Field>,
     pub new_fields: Vec<Field>,
 }
@@ -76,7 +76,7 @@ pub(super) struct Convert {
 pub(super) enum Reason {
     /// The object has a member where the value moves to.
     Taken,
-    /// No value of the newer type stands for it.
+    /// The newer type has no value for it.
     Inexpressible,
 }
 
@@ -99,8 +99,8 @@ impl Convert {
     }
 }
 
-/// A computed value in the form in which the field keeps it. Limits are for requests; a word that
-/// is not in the `enum` is none that a client knows.
+/// A computed value in the form in which the field stores it. Limits apply to requests only.
+/// Clients do not know a word that is not in the `enum`.
 fn typed(field: &Field, value: Value) -> Result<Value, String> {
     let made = value.to_string();
     let known = |value: &Value| {
@@ -288,7 +288,7 @@ impl Step {
     }
 }
 
-/// Where a field of an older shape is stored, and which kinds of change lie between.
+/// Where a field of an older shape is stored, and which kinds of change are between.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Place {
     /// A stored field, or a member of one.
@@ -314,14 +314,14 @@ impl Place {
         !(self.moved || self.worded || self.filled || self.converted)
     }
 
-    /// Whether lists can be filtered and sorted by it: its values are those of a column, but for
-    /// words and a value that stands for null.
+    /// Whether lists can be filtered and sorted by it: a column has its values, except for words of
+    /// an `enum` and for null.
     pub fn is_listable(&self) -> bool {
         !self.moved && !self.converted
     }
 }
 
-/// All that lies between the newest shape and an older one: newest first.
+/// The stages between the newest shape and an older one, newest first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Stages(pub Vec<Stage>);
 
@@ -331,8 +331,8 @@ impl Stages {
         self.0.iter().for_each(|stage| stage.down(fields, &mut left));
     }
 
-    /// Brings fields of the older shape up. Of each value that has no counterpart, says where it
-    /// was sent and where it would be kept.
+    /// Brings fields of the older shape up. Returns for each value that has no counterpart where it
+    /// was sent and where it would be stored.
     pub fn up(&self, fields: &mut Fields) -> Vec<Unraised> {
         let mut found = Vec::new();
         let (mut left, mut check) = (CONVERSION_UNITS, CONVERSION_UNITS);

@@ -30,10 +30,8 @@ set = { title = 'aged' }
 /// The file with some of its text replaced, and a version with these changes.
 #[track_caller]
 fn edited(replacements: &[(&str, &str)], changes: &[&str]) -> String {
-    let mut text = replacements.iter().fold(SHOP.to_owned(), |text, (from, to)| {
-        assert!(text.contains(from), "{from}");
-        text.replace(from, to)
-    });
+    let replace = |text: String, (from, to): &(&str, &str)| replaced(&text, from, to);
+    let mut text = replacements.iter().fold(SHOP.to_owned(), replace);
     if changes.is_empty() {
         return text;
     }

@@ -25,8 +25,7 @@ date = '2025-01-01'
 
 #[track_caller]
 fn one(old: &str, from: &str, to: &str, class: Class, told: &str) {
-    assert!(old.contains(from), "{from}");
-    let edits = plan(&read(old), &read(&old.replace(from, to)));
+    let edits = plan(&read(old), &read(&replaced(old, from, to)));
     let [edit] = &edits[..] else { panic!("{to}: {edits:#?}") };
     assert!(edit.class == class && edit.to_string().contains(told), "{to}: {edit}");
 }

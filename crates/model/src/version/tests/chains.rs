@@ -9,9 +9,7 @@ fn changes_add_up_over_all_versions_between() {
         &[
             "rename = { from = 'details', to = 'info' }
              rename = { from = 'title', to = 'headline' }",
-            "move = { from = 'isbn', to = 'details.isbn' }
-             convert = { field = 'price', from = 'number', up = 'int(math.round(value * 100.0))', \
-             down = 'double(value) / 100.0' }",
+            &format!("move = {{ from = 'isbn', to = 'details.isbn' }}\n{CENTS}"),
             "rename = { from = 'name', to = 'title' }
              rename = { from = 'cost', to = 'price' }",
         ],

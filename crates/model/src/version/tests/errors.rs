@@ -66,16 +66,7 @@ impl Fixture {
     }
 
     fn record(&self, fields: Value) -> Record {
-        let schema = &self.versions.newest().schema;
-        let fields = object(fields);
-        Record {
-            id: "book_1".into(),
-            number: 1,
-            version: 1,
-            updated: Timestamp(0),
-            body: record::encode(&schema.collections[BOOKS], &fields),
-            hidden: record::encode_hidden(&schema.collections[BOOKS], &fields),
-        }
+        record(&self.versions.kept().collections[BOOKS], &object(fields))
     }
 
     fn decide(&self, current: &Record, change: Change, view: bool) -> Result<Fields, Problem> {

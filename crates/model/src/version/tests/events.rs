@@ -29,14 +29,7 @@ fn told(versions: &Versions, event: &Event) -> Vec<Value> {
             serde_json::from_str(&versions.envelope(event, view.index, 0)).unwrap();
         assert_eq!(envelope["api_version"], view.date);
         // Whoever has only the newest's envelope and what stands beside it can say the same.
-        let row = Record {
-            id: event.id.clone(),
-            number: 1,
-            version: 1,
-            updated: Timestamp(0),
-            body: versions.envelope(event, 0, 0),
-            hidden: versions.note(event),
-        };
+        let row = stored(versions.envelope(event, 0, 0), versions.note(event));
         let row: Value = serde_json::from_str(&versions.row(&row, view.index)).unwrap();
         assert_eq!(row, envelope);
         let mut data = envelope["data"].clone();
@@ -53,9 +46,7 @@ fn an_event_is_shown_in_every_version_whichever_it_was_written_under() {
         "label = 'string'\nprice = 'integer'",
         &[
             "rename = { from = 'title', to = 'label' }",
-            "rename = { from = 'name', to = 'title' }\n\
-             convert = { field = 'price', from = 'number', up = 'int(math.round(value * 100.0))', \
-             down = 'double(value) / 100.0' }",
+            &format!("rename = {{ from = 'name', to = 'title' }}\n{CENTS}"),
         ],
     );
     let shapes = [
@@ -77,10 +68,7 @@ fn an_event_is_shown_in_every_version_whichever_it_was_written_under() {
 
 #[test]
 fn a_value_without_a_counterpart_is_null_in_the_newest_version_and_stays_in_older_ones() {
-    let fields = "price = 'integer'";
-    let change = "convert = { field = 'price', from = 'number', up = 'int(math.round(value * \
-                  100.0))', down = 'double(value) / 100.0' }";
-    let versions = service(fields, &[change]);
+    let versions = service("price = 'integer'", &[CENTS]);
     let event = event(&date(0), json!({"price": 0.001}), None);
     let [newest, oldest] = told(&versions, &event).try_into().unwrap();
     assert_eq!(newest, json!({"object": {"price": null}}));

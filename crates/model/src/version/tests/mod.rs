@@ -13,6 +13,11 @@ use crate::record::{self, Record};
 use crate::time::Timestamp;
 use serde_json::{Value, json};
 
+/// Euros became cents.
+pub(super) const CENTS: &str = "convert = { field = 'price', from = 'number', \
+                                up = 'int(math.round(value * 100.0))', \
+                                down = 'double(value) / 100.0' }";
+
 /// A service with one collection: its fields, and versions with their changes, newest first. The
 /// oldest version is added.
 pub(super) fn service(fields: &str, versions: &[&str]) -> Versions {
@@ -48,14 +53,11 @@ pub(super) fn oldest(versions: &Versions) -> (&Arc<View>, &Lens) {
     (view, view.lens(0).unwrap())
 }
 
-/// A kept record with these fields.
-pub(super) fn record(schema: &Schema, fields: &Fields) -> Record {
-    Record {
-        id: "book_1".into(),
-        number: 1,
-        version: 1,
-        updated: Timestamp(0),
-        body: record::encode(&schema.collections[0], fields),
-        hidden: record::encode_hidden(&schema.collections[0], fields),
-    }
+/// A stored record with these fields.
+pub(super) fn record(collection: &Collection, fields: &Fields) -> Record {
+    stored(record::encode(collection, fields), record::encode_hidden(collection, fields))
+}
+
+pub(super) fn stored(body: String, hidden: Option<String>) -> Record {
+    Record { id: "book_1".into(), number: 1, version: 1, updated: Timestamp(0), body, hidden }
 }

@@ -46,13 +46,13 @@ pub enum Access {
 /// One scope of a restricted key, such as `books:read`, `orders:write`, `*:read`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// `None` stands for every collection.
+    /// `None`: every collection.
     pub collection: Option<String>,
     pub access: Access,
 }
 
 impl Grant {
-    /// Reads `<collection>:read|write`; `*` stands for every collection; write includes read.
+    /// Reads `<collection>:read|write`; `*` means every collection; write includes read.
     pub fn parse(text: &str) -> Option<Grant> {
         let (collection, access) = text.split_once(':')?;
         let access = match access {

@@ -1,7 +1,7 @@
-//! Cursors: where a page ended, sealed. Bound to the list it came from (scope, route, filters,
-//! order, version) by a fingerprint and to this database by a MAC, so that an altered or foreign
-//! one is noticed; and to the rows as they were kept, whose values it holds. Never an
-//! authorisation: every page checks the caller again.
+//! Cursors: the sealed position at which a page ended. A fingerprint binds a cursor to its list
+//! (scope, route, filters, order, version), and a MAC binds it to this database, so an altered or
+//! foreign cursor is refused. It holds the values of the stored rows. It is never an authorisation:
+//! every page checks the caller again.
 
 use crate::query::Position;
 use crate::record::Scalar;

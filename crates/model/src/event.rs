@@ -1,4 +1,4 @@
-//! Events: what the log keeps of a change, and the envelope in which it leaves the service.
+//! Events: the description of a change in the log, and the envelope in which it leaves the service.
 
 use crate::caller::Scope;
 use crate::record::{Fields, push_text};
@@ -19,9 +19,9 @@ pub struct Event {
     pub api_version: String,
     /// The record at the event: its public JSON text.
     pub object: String,
-    /// For updates: the old values of what changed, as a JSON object.
+    /// For updates: the old values of the changed fields, as a JSON object.
     pub previous: Option<String>,
-    /// What only older versions show of both, see `Hidden`.
+    /// The parts of both that only older versions show, see `Hidden`.
     pub hidden: Option<String>,
     pub request: Option<String>,
     pub idempotency_key: Option<String>,
@@ -42,7 +42,7 @@ impl Hidden {
         text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
     }
 
-    /// None where there is nothing to keep.
+    /// None if there is nothing to store.
     pub fn text(&self) -> Option<String> {
         let empty = self.object.is_empty() && self.previous.is_empty();
         (!empty).then(|| serde_json::to_string(self).unwrap_or_default())

@@ -1,13 +1,13 @@
-//! How a schema may change over data that exists. Pure: given the description of what is on disk
-//! and the schema that shall be served, says what must be done, what must first be checked against
-//! the rows, or why it may not be. A store carries the plan out in one transaction. Data of an
-//! older date version is compared with the schema as that version saw it, then brought up.
+//! How a schema may change over existing data. Pure: given the description of the data on disk and
+//! the schema to serve, it returns the steps to take and the checks to make against the rows first,
+//! or the reasons to refuse. A store carries the plan out in one transaction. Data of an older date
+//! version is compared with the schema as that version saw it, then brought up.
 
 use crate::schema::{Collection, CollectionIx, Field, Kind, Schema};
 use crate::version::{Versions, View};
 use serde::{Deserialize, Serialize};
 
-/// What is on disk.
+/// A description of the data on disk.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
     /// The date version whose shapes the rows have; unknown to older releases.
@@ -47,18 +47,18 @@ pub struct StoredField {
     pub search: bool,
     pub reference: Option<String>,
     pub write_only: bool,
-    /// Kept, not served in the newest version.
+    /// Stored, but not served in the newest version.
     #[serde(default)]
     pub removed: bool,
     pub choices: Vec<String>,
 }
 
-/// What turns the disk into what the schema says.
+/// The steps that bring the data on disk to the schema.
 #[derive(Debug, PartialEq)]
 pub struct Plan {
     /// Place of the version whose shapes the rows have.
     pub from: usize,
-    /// The new description, to be kept beside the data.
+    /// The new description, to be stored next to the data.
     pub stored: Stored,
     /// Must hold in the data, or nothing is done.
     pub checks: Vec<Check>,
@@ -198,9 +198,9 @@ pub fn evolve(
     Ok(Plan { from: view.index, stored: new, checks: work.checks, steps: work.steps })
 }
 
-/// The version whose shapes the rows have: the newest, if the file does not know theirs any more,
-/// since nothing in it tells how they would be brought up. Where nobody wrote it down: the newest,
-/// if that is what is there, or the oldest that could be.
+/// The version whose shapes the rows have. If the file does not know that version any more, it is
+/// the newest, since the file does not say how to bring them up. If no version was recorded, it is
+/// the newest if that fits the data, or else the oldest that fits.
 fn origin<'v>(old: &Stored, new: &Stored, versions: &'v Versions) -> &'v View {
     if let Some(date) = &old.version {
         return versions.find(date).unwrap_or_else(|| versions.newest());
@@ -248,7 +248,7 @@ impl Work {
         work
     }
 
-    /// What is there must be what the version had; then it is brought up as a whole.
+    /// The data must have the shape of the version; then all of it is brought up.
     fn rewrite(&mut self, view: &View, ix: CollectionIx, old: &StoredCollection) {
         let steps = self.steps.len();
         let had = describe(&view.schema, &view.schema.collections[ix]);
@@ -327,7 +327,7 @@ impl Work {
                 }
             }
         }
-        // An old name beside a new one is kept nowhere.
+        // An old name next to a new one is not stored.
         for field in schema.collections[ix].fields.iter().filter(|field| field.alias_of.is_none()) {
             if !old.fields.iter().any(|before| before.name == field.name) {
                 self.added_field(ix, name, field);
@@ -379,7 +379,7 @@ impl Work {
             }
             return;
         }
-        // What only older versions show is kept apart in the row.
+        // A field that only older versions show is stored apart in the row.
         if old.removed != new.removed && !self.steps.contains(&Step::Rewrite(ix)) {
             self.steps.push(Step::Rewrite(ix));
         }
@@ -417,7 +417,7 @@ impl Work {
             );
             self.check(ix, CheckRule::Resolves { field: field.clone(), target }, message);
         }
-        // Choices given for the first time restrict like a limit: they hold for new writes.
+        // New choices of a field without any restrict like a limit: they apply to new writes.
         for value in old.choices.iter().filter(|_| !new.choices.is_empty()) {
             if !new.choices.contains(value) {
                 let message = format!(
@@ -483,7 +483,7 @@ impl StoredField {
     }
 }
 
-/// What takes a field out of its rows.
+/// The step that removes a field from its rows.
 fn forget(collection: CollectionIx, field: &StoredField) -> Vec<Step> {
     let name = || field.name.clone();
     let column = field.has_column().then(|| Step::DropColumn { collection, field: name() });

@@ -1,5 +1,5 @@
-//! What `include` and `expand` ask to be embedded: a tree of references and child collections,
-//! three levels deep at most. Reading only; who fetches the records is `api::operation::expand`.
+//! The records that `include` and `expand` embed: a tree of references and child collections, at
+//! most three levels deep. Parses only; `api::operation::expand` fetches the records.
 
 use crate::schema::{Collection, CollectionIx, Field, Schema};
 
@@ -42,7 +42,7 @@ impl Expand {
         self.nodes.is_empty()
     }
 
-    /// Adds a dotted path; the error says what could stand there instead.
+    /// Adds a dotted path; the error lists the names that are possible there.
     pub fn add(&mut self, schema: &Schema, from: CollectionIx, path: &str) -> Result<(), String> {
         let names: Vec<&str> = path.split('.').collect();
         if names.len() > MAX_DEPTH {
@@ -75,7 +75,7 @@ impl Expand {
         self.nodes[place].inner.add_names(schema, target.collection(), rest)
     }
 
-    /// Every collection whose records may stand in the result.
+    /// Every collection whose records may be in the result.
     pub fn collections(&self) -> Vec<CollectionIx> {
         let mut all = Vec::new();
         for node in &self.nodes {

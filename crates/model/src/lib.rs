@@ -1,6 +1,7 @@
-//! What things mean. Everything here is pure: no I/O, no clock, no randomness; time and entropy are
-//! arguments. The rest of the program asks this crate what a request means (`schema`, `query`,
-//! `validate`), what shall happen (`decide`) and what to say when it may not (`problem`).
+//! The rules of the service. Everything here is pure: no I/O, no clock, no randomness; time and
+//! entropy are arguments. The rest of the program asks this crate what a request means (`schema`,
+//! `query`, `validate`), what has to happen (`decide`), and what to answer if it must not
+//! (`problem`).
 
 pub mod caller;
 pub mod cursor;

@@ -1,5 +1,5 @@
-//! Every error that a client can get. `Code` is the catalogue; `api::error` maps it to
-//! status and body. Only what is in here ever reaches a client.
+//! Every error that a client can get. `Code` is the catalogue; `api::error` maps it to status and
+//! body. No other text of an error reaches a client.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -38,7 +38,7 @@ pub struct Report {
     /// A refusal declared in the schema: its own status, type and code replace the catalogue's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub declared: Option<Declared>,
-    /// What the log says of it and no client sees.
+    /// The text for the log, which no client sees.
     #[serde(skip)]
     pub cause: Option<String>,
 }
@@ -61,7 +61,7 @@ pub struct Violation {
     pub message: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
-    /// The field of the caller's version, where `field` is the kept one.
+    /// The field of the caller's version, if `field` is the stored one.
     #[serde(skip)]
     pub reported_as: Option<String>,
     /// Whether there are violations of this kind that are not listed.
@@ -131,7 +131,7 @@ catalogue! {
         "No API key was sent. Use `Authorization: Bearer <key>`."
     InvalidApiKey "invalid_api_key" "The API key is unknown, expired or revoked."
     PermissionDenied "permission_denied" "The key lacks the scope that the message names."
-    // What is asked for.
+    // The requested resource.
     NotFound "not_found" "No such record in this account and mode."
     ValidationFailed "validation_failed"
         "Fields of the body are not acceptable; `errors` lists all of them, and the first 100 of \

@@ -1,5 +1,5 @@
-//! A record as it is kept and served: the canonical JSON text of the newest version plus what the
-//! service must know about it without parsing. Fields stand in schema order, nested keys sorted.
+//! A record as it is stored and served: the canonical JSON text of the newest version, and the data
+//! that the service needs without parsing it. Fields are in schema order, nested keys are sorted.
 
 pub use crate::value::Fields;
 
@@ -101,7 +101,7 @@ pub enum Scalar {
     Text(String),
 }
 
-/// What a field's value is in its typed column.
+/// The value of a field in its typed column.
 pub fn to_scalar(kind: &Kind, value: &Value) -> Scalar {
     match (kind, value) {
         (_, Value::Null) => Scalar::Null,

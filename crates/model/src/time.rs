@@ -35,7 +35,7 @@ impl Timestamp {
         text
     }
 
-    /// Reads any RFC 3339 date-time with an offset; the instant is kept, the offset is not.
+    /// Reads any RFC 3339 date-time with an offset, as an instant without the offset.
     pub fn parse(text: &str) -> Option<Timestamp> {
         match text.parse::<jiff::Timestamp>() {
             Ok(instant) => Some(Timestamp(instant.as_millisecond())),

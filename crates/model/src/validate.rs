@@ -1,6 +1,6 @@
-//! Checks a request body against a collection before anything is loaded: every violation at once,
-//! values normalised to the form in which they are kept. What needs the current record (fields sent
-//! back unchanged, merged objects) is checked by `decide`.
+//! Checks a request body against a collection before anything is loaded: reports all violations at
+//! once and normalises values to their stored form. `decide` makes the checks that need the current
+//! record (fields sent back unchanged, merged objects).
 
 use crate::problem::{Code, Problem, UnknownNames, Violation};
 use crate::record::Fields;
@@ -34,7 +34,7 @@ pub fn body(collection: &Collection, body: Fields, mode: Mode) -> Result<Fields,
     finish(body, violations)
 }
 
-/// The same, with all that is wrong beside it.
+/// The same, with all violations.
 pub(crate) fn checked(
     collection: &Collection,
     mut body: Fields,
@@ -44,7 +44,8 @@ pub(crate) fn checked(
     for (name, value) in &mut body {
         let assigned = ASSIGNED.contains(&name.as_str());
         match collection.known(name) {
-            // What was sent back unchanged is ignored; only `decide` knows what is unchanged.
+            // A read-only field that is sent back unchanged is ignored; only `decide` knows whether
+            // it is.
             Some(field) if field.read_only && mode == Mode::Create => {
                 violations.push(read_only(&field.name));
             }
@@ -67,7 +68,7 @@ pub(crate) fn checked(
 }
 
 /// Checks fields that were brought up from an older version: the limits of the newest may be
-/// tighter. Values are brought into their kept form.
+/// tighter. Converts values to their stored form.
 pub fn raised(collection: &Collection, fields: &mut Fields) -> Result<(), Problem> {
     let mut violations = Vec::new();
     for (name, value) in fields.iter_mut() {
@@ -109,7 +110,7 @@ fn finish(body: Fields, violations: Vec<Violation>) -> Result<Fields, Problem> {
     }
 }
 
-/// Defaults for what is missing; required fields must be there, by whichever of their names.
+/// Adds defaults for missing fields. A required field must be present under one of its names.
 fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>) {
     let asked = |field: &&Field| !field.read_only && !field.removed && field.alias_of.is_none();
     for field in fields.iter().filter(asked) {
@@ -127,7 +128,7 @@ fn complete(fields: &[Field], body: &mut Fields, violations: &mut Vec<Violation>
     }
 }
 
-/// What clients do not know starts with its default.
+/// Fields that clients do not know start with their defaults.
 fn complete_removed(fields: &[Field], body: &mut Fields) {
     for field in fields.iter().filter(|field| field.removed) {
         if let Some(default) = &field.default {
@@ -159,7 +160,7 @@ fn check_field(field: &Field, value: &mut Value, mode: Mode, violations: &mut Ve
     }
 }
 
-/// Checks one value that is not null and brings it into its kept form.
+/// Checks one value that is not null and converts it to its stored form.
 pub fn value(field: &Field, value: &mut Value) -> Result<(), Violation> {
     let fail = |code, message: String| Err(Violation::new(&field.name, code, message));
     if let Err((code, what)) = normalise(&field.kind, value) {
@@ -176,7 +177,7 @@ pub fn value(field: &Field, value: &mut Value) -> Result<(), Violation> {
     }
 }
 
-/// The value in its kept form, if it is one of this kind.
+/// The value in its stored form, if it is one of this kind.
 pub(crate) fn of_kind(kind: &Kind, mut value: Value) -> Option<Value> {
     normalise(kind, &mut value).is_ok().then_some(value)
 }
@@ -230,7 +231,7 @@ fn normalise(kind: &Kind, value: &mut Value) -> Result<(), (Code, String)> {
     }
 }
 
-/// The form in which a number is kept: `3.0` is 3.
+/// The stored form of a number: `3.0` is 3.
 pub(crate) fn plain(number: &Number) -> Number {
     let float = number.as_f64().filter(|_| number.is_f64());
     float.and_then(plain_number).unwrap_or_else(|| number.clone())

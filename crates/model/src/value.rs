@@ -1,5 +1,5 @@
-//! Reading JSON strictly: what two readers could understand differently is refused. Duplicate keys,
-//! excessive nesting and trailing text are errors that say where they stand.
+//! Reads JSON strictly: a text that two readers could understand differently is refused. Duplicate
+//! keys, excessive nesting and trailing text are errors that name their place.
 
 use crate::problem::{Code, Problem};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -52,8 +52,8 @@ pub fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// The one form of a number: whole ones without a point, as far as these go. None of what is no
-/// number, or without end.
+/// The one form of a number: whole ones without a point, as far as integers go. None for a value
+/// that is not finite.
 pub fn plain_number(float: f64) -> Option<Number> {
     // Both are powers of two, which floats have.
     const SIGNED: f64 = (1u64 << 63) as f64;

@@ -1,5 +1,5 @@
-//! What is asked of a store: one write, and what comes back. The store runs `decide` inside its
-//! transaction; neither side holds a business rule that is not here or in `decide`.
+//! One write to a store, and its result. The store runs `decide` inside its transaction; all
+//! business rules are here or in `decide`.
 
 use crate::caller::Scope;
 use crate::id::Entropy;
@@ -21,8 +21,8 @@ pub struct Write {
     /// The parent record, where the collection has one.
     pub parent: Option<String>,
     pub change: Change,
-    /// The version that `Replace` and `Merge` are written in, whose limits hold for what is set,
-    /// and a refusal is told in; `None`: the newest.
+    /// The version of `Replace` and `Merge`, whose limits apply to the assigned values, and in
+    /// whose words refusals are; `None`: the newest.
     pub view: Option<Arc<View>>,
     pub precondition: Precondition,
     pub idempotency: Option<Idempotency>,
@@ -52,7 +52,7 @@ impl Write {
         }
     }
 
-    /// The newest collection with the limits that hold for the caller's version.
+    /// The newest collection with the limits of the caller's version.
     pub(crate) fn held_to<'a>(&'a self, newest: &'a Collection) -> &'a Collection {
         let lens = self.view.as_ref().and_then(|view| view.lens(self.collection));
         lens.map_or(newest, |lens| &lens.stored)
@@ -74,7 +74,7 @@ pub enum Change {
     Create {
         fields: Fields,
     },
-    /// PUT: what is not in `fields` is erased.
+    /// PUT: erases the fields that are not in `fields`.
     Replace {
         fields: Fields,
     },
@@ -113,7 +113,7 @@ pub enum Precondition {
     None,
     /// `If-Match: *`: the record must exist, which every write demands anyway.
     Exists,
-    /// One of these versions; none of them (an empty list) never matches.
+    /// One of these versions; an empty list never matches.
     Versions(Vec<i64>),
     UnmodifiedSince(Timestamp),
     /// `If-None-Match: *`: the record must not exist, which no write of a record can satisfy.
@@ -132,7 +132,7 @@ pub struct Idempotency {
     pub fingerprint: [u8; 32],
 }
 
-/// What caused a write. All but the client goes into the event's `request`.
+/// The cause of a write. All but the client goes into the event's `request`.
 #[derive(Clone, Debug, Default)]
 pub struct Cause {
     pub request: Option<String>,
@@ -154,7 +154,7 @@ pub enum Response {
     Refused(Problem),
 }
 
-/// What `Store::commit` returns.
+/// The result of `Store::commit`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Committed {
     /// Durable now.

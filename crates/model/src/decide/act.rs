@@ -65,7 +65,7 @@ pub fn timed(stage: &Stage<'_>, timed: &Timed) -> Result<Decision, Problem> {
     Ok(outcome::changed(stage, after, &timed.event, ResponseKind::Updated))
 }
 
-/// A record whose state is unknown is in none of the states that `from` lists.
+/// A record whose state is unknown has no state that `from` lists.
 fn refuse_wrong_state(stage: &Stage<'_>, action: &Action) -> Result<(), Problem> {
     let Some(states) = &stage.collection.states else { return Ok(()) };
     let state = outcome::state(stage.collection, &stage.before);
@@ -123,7 +123,7 @@ fn not_computed(field: &str, value: &Template, fault: &Fault) -> Problem {
     Problem::new(Code::RuleFailed, message).param(field).cause(cause)
 }
 
-/// For the log: where the expression stands, how it reads and what went wrong.
+/// For the log: the place of the expression in the file, its text and its fault.
 fn in_schema(expression: &Expression, fault: &Fault) -> String {
     format!("schema file:{fault}: `{}`", expression.text)
 }
@@ -205,7 +205,7 @@ fn apply_callout(stage: &Stage<'_>, after: &mut Fields, change: &Fields) -> Resu
                 return Err(fault(format!("`{name}` is required.")));
             }
         } else if !unchanged {
-            // Clients of other versions may have written what is beyond a limit.
+            // Clients of other versions may have written values beyond a limit.
             validate::value(field, &mut value).map_err(|violation| fault(violation.message))?;
         }
         after.insert(name.clone(), value);
@@ -219,8 +219,8 @@ fn record_scene(stage: &Stage<'_>) -> Fields {
     complete(names, &stage.collection.fields, &stage.before)
 }
 
-/// CEL stumbles over missing keys, so every known name is there, null where unset. It does not
-/// multiply 2 by 1.5 either, so a `number` is a fraction also where it is kept as a whole one.
+/// Missing keys are errors in CEL, so every known name is present, and null if unset. CEL does not
+/// multiply 2 by 1.5 either, so a `number` is a `double`, even if it is stored as a whole number.
 fn complete<'a>(
     names: impl Iterator<Item = &'a str>,
     declared: &[Field],

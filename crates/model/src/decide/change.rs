@@ -40,7 +40,7 @@ pub fn create(schema: &Schema, write: &Write, facts: &Facts<'_>, fields: &Fields
     outcome::created(collection, id, fields, &write.entropy, facts.now)
 }
 
-/// PUT: writable fields become exactly what was sent; assigned and read-only ones stay.
+/// PUT: writable fields get exactly the values that were sent; assigned and read-only ones stay.
 pub fn replace(stage: &Stage<'_>, sent: &Fields) -> Result<Decision, Problem> {
     if let Some((shown, lens)) = stage.write.lens() {
         let changes = lens.replace(&stage.before, sent);
@@ -86,7 +86,7 @@ pub fn merge(stage: &Stage<'_>, patch: &Fields) -> Result<Decision, Problem> {
     Ok(update(stage, after))
 }
 
-/// PUT and PATCH of an older version: what `lens` made of them, over the record as it is now.
+/// PUT and PATCH of an older version: the changes that `lens` found, over the current record.
 fn raise(
     stage: &Stage<'_>,
     shown: &Collection,
@@ -114,7 +114,7 @@ fn raise(
     Ok(update(stage, after))
 }
 
-/// What the service itself sets, read-only fields included.
+/// Fields that the service itself sets, read-only fields included.
 pub fn assign(stage: &Stage<'_>, fields: &Fields, event: Option<&str>) -> Decision {
     let mut after = stage.before.clone();
     after.extend(fields.iter().map(|(name, value)| (name.clone(), value.clone())));
@@ -153,7 +153,7 @@ fn same(before: &Fields, after: &Fields) -> bool {
 }
 
 fn kept_by_service(stage: &Stage<'_>) -> Fields {
-    // What this version does not know, it cannot erase either.
+    // A version cannot erase fields that it does not know.
     let kept = stage.collection.fields.iter().filter(|field| field.read_only || field.removed);
     let names = ASSIGNED.iter().copied().chain(kept.map(|field| field.name.as_str()));
     names.filter_map(|name| Some((name.to_owned(), stage.before.get(name)?.clone()))).collect()
@@ -174,7 +174,7 @@ fn refuse_beyond(stage: &Stage<'_>, mode: Mode, sent: &Fields) -> Result<(), Pro
     }
 }
 
-/// What a version does not take, and the record does not have already.
+/// Values that a version does not accept and that the record does not have already.
 fn beyond(shown: &Collection, current: &Fields, mode: Mode, sent: &Fields) -> Vec<Violation> {
     let (sent, mut violations) = validate::checked(shown, sent.clone(), mode);
     let value = |fields: &Fields, name: &str| fields.get(name).cloned().unwrap_or_default();

@@ -17,7 +17,7 @@ use crate::version::Lens;
 use crate::write::{Change, Precondition, Write};
 use serde_json::Value;
 
-/// What the store loads before it calls `decide`.
+/// The rows that the store loads before it calls `decide`.
 pub struct Facts<'a> {
     /// The record the write names, if it exists in the write's scope (and under its parent).
     pub current: Option<&'a Record>,
@@ -48,8 +48,8 @@ pub struct Decision {
     pub events: Vec<Draft>,
     /// Shown in this response only: what follows the record's text in place of its last brace.
     pub reveal: Option<String>,
-    /// `Some` when the state changed: timed transitions of the record that waited before are void,
-    /// these are scheduled instead. `None` leaves what is waiting.
+    /// `Some` if the state changed: timed transitions of the record that were waiting are void, and
+    /// these are scheduled instead. `None` changes no transition.
     pub timers: Option<Vec<TimerDraft>>,
     pub response: ResponseKind,
 }
@@ -169,8 +169,8 @@ pub fn decide(schema: &Schema, write: &Write, facts: &Facts<'_>) -> Result<Decis
     let stale = check_precondition(&write.precondition, current).err();
     let decision = refuse_missing(schema, facts).and_then(|()| change_of(&stage));
     match (stale, decision) {
-        // Errors of the request come before its conditions: RFC 9110, 13.2.1.
-        // Not a limit of an old version: what was shown then, beyond it, may be sent back.
+        // Errors of the request come before its conditions: RFC 9110, 13.2.1. Limits of an old
+        // version are no such error: a client may send back a value beyond them that it was shown.
         (Some(_), Err(problem))
             if problem.code == Code::ValidationFailed
                 && !(write.lens().is_some() && problem.is_of_limits()) =>

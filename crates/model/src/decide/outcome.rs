@@ -1,5 +1,5 @@
-//! Turning a record before and a record after into what is kept and told: the kept texts, the
-//! events with their previous attributes, and the timed transitions of a newly entered state.
+//! Turns a record before and after a change into the texts to store, the events with their previous
+//! attributes, and the timed transitions of a newly entered state.
 
 use super::{Decision, Draft, Effect, ResponseKind, Stage, StoredRecord, TimerDraft};
 use crate::event::Hidden;
@@ -133,7 +133,7 @@ fn previous(collection: &Collection, before: &Fields, after: &Fields) -> String 
     Value::Object(previous).to_string()
 }
 
-/// What older versions show in addition to the public fields; nothing in most collections.
+/// Fields that older versions show in addition to the public ones; none in most collections.
 fn removed(collection: &Collection, before: Option<&Fields>, after: &Fields) -> Option<String> {
     let fields = collection.fields.iter().filter(|field| field.removed && !field.write_only);
     let names = fields.map(|field| field.name.as_str());

@@ -1,5 +1,5 @@
-//! What the service's own collections do beyond their fields: endpoints are checked, pinged and
-//! given secrets, events are published, replays are bounded.
+//! The behaviour of the service's own collections beyond their fields: checks, pings and secrets of
+//! endpoints, published events, bounds of replays.
 
 use super::{Decision, Draft, Effect, Facts, ResponseKind, Stage, change, outcome};
 use crate::id;
@@ -47,11 +47,11 @@ pub fn create(
     }
 }
 
-/// Checks an endpoint as a PATCH would leave it. What it does not change was right once: the
-/// schema may have left it behind, which is no reason to refuse another change.
+/// Checks an endpoint as a PATCH would leave it. Fields that the PATCH does not change were valid
+/// once. If the schema has changed since, that is no reason to refuse another change.
 pub fn check_merged(schema: &Schema, patch: &Fields, after: &Fields) -> Result<(), Problem> {
     let mut found = endpoint::check(schema, after);
-    // Which fields a filter can name depends on what is subscribed to.
+    // The fields that a filter can name depend on the subscribed event types.
     let retyped = ["enabled_events", "api_version"].iter().any(|name| patch.contains_key(*name));
     found.retain(|violation| {
         patch.contains_key(&violation.field) || retyped && violation.field == "filter"
@@ -123,7 +123,7 @@ fn too_many_secrets(previous: &[(String, Timestamp)]) -> Problem {
     Problem::new(Code::TooManyRecords, message)
 }
 
-/// What is shown once, at the end of the record.
+/// The secret that is shown once, at the end of the record.
 fn reveal(fields: &Fields) -> Option<String> {
     let mut text = String::from(",\"secret\":");
     push_json(&mut text, fields.get("secret")?);

@@ -1,4 +1,5 @@
-//! Decisions without a database: what is kept, told and answered for each kind of change.
+//! Decisions without a database: the stored record, the events and the response for each kind of
+//! change.
 
 use super::*;
 use crate::caller::Scope;
@@ -119,7 +120,7 @@ impl Fixture {
         decide(&self.schema, write, &facts)
     }
 
-    /// A book as it stands after its creation, with some fields changed by hand.
+    /// A book after its creation, with some fields changed by hand.
     fn book(&self, changes: Value) -> Record {
         let fields = object(json!({ "title": "Dune", "pin": "0000" }));
         let decision =

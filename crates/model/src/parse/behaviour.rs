@@ -35,7 +35,7 @@ pub(super) struct NamedEvent {
     pub collection: CollectionIx,
 }
 
-/// What the parts of a behaviour are held to.
+/// The declarations that the parts of a behaviour are checked against.
 pub(super) struct Host<'a> {
     pub object: &'a str,
     pub fields: &'a [Field],
@@ -143,7 +143,7 @@ fn read_action(
 
 /// The event type of a transition is named after the state that it leads to, whether an action or a
 /// timer makes it. A state whose name is that of another change, such as `created`, names no event
-/// type: consumers could not tell the two apart.
+/// type: consumers could not distinguish the two.
 fn default_event(host: &Host<'_>, to: Option<&str>, otherwise: &str) -> String {
     let taken = ["created", "updated", "deleted"];
     let name = to.filter(|to| !taken.contains(to)).unwrap_or(otherwise);
@@ -300,7 +300,7 @@ fn read_handler(report: &mut Report<'_>, table: &Table<'_>) -> Option<Handler> {
     Some(Handler { url: url.value.to_owned(), timeout, secret, headers })
 }
 
-/// The secret itself does not belong in the file, which is kept and shown.
+/// The secret itself does not belong in the file, which others can read.
 fn read_secret(report: &mut Report<'_>, handler: &Table<'_>) -> Option<Setting> {
     let text = handler.text(report, "secret")?;
     match Setting::new(text.value) {

@@ -8,7 +8,7 @@ use crate::schema::{Break, Change, Collection, Field, Formula, Kind, Limits, Ope
 use crate::spelling;
 use serde_json::Value;
 
-/// Stands in the lines that `plan` proposes where only the author knows the expression.
+/// `plan` proposes it where only the author knows the expression.
 pub(crate) const PLACEHOLDER: &str = "TODO";
 /// Values of one map.
 const PAIRS: usize = 1000;
@@ -221,7 +221,7 @@ fn rename(report: &mut Report<'_>, table: &Table<'_>, check: NameCheck) -> Optio
     Some(Operation::Rename { from: from.value.to_owned(), to, beside })
 }
 
-/// `from` is a path, or the declaration of a field that is none of an object's members.
+/// `from` is a path, or the declaration of a field that is not a member of an object.
 fn read_move(report: &mut Report<'_>, table: &Table<'_>) -> Option<Operation> {
     table.allow(report, keys::MOVE);
     let declared = table.get("from").filter(|value| value.get_ref().is_table());

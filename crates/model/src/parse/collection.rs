@@ -253,7 +253,7 @@ fn read_events(
 
 fn read_operations(report: &mut Report<'_>, table: &Table<'_>, feed: bool) -> Operations {
     let Some(wanted) = table.texts(report, "operations") else {
-        // What a feed was sent stays as it was sent, unless the file says otherwise.
+        // The records of a feed do not change, unless the file says otherwise.
         let rest = !feed;
         return Operations { replace: rest, update: rest, delete: rest, ..Operations::ALL };
     };

@@ -14,7 +14,7 @@ pub(super) fn read(report: &mut Report<'_>, table: &Table<'_>) -> Option<Depreca
         sunset: date(report, table, "sunset"),
         link: link(report, table),
     };
-    // RFC 8594 and 9745: what is gone has been deprecated before.
+    // RFC 8594 and 9745: a part of the API is deprecated before it is gone.
     if let (Some(since), Some(sunset)) = (&found.since, &found.sunset)
         && sunset < since
     {

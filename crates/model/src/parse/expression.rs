@@ -1,5 +1,5 @@
-//! CEL texts of the file: compiled here, with the place where each stands. Their types are checked
-//! when all collections and their past are read, by `typing`.
+//! CEL texts of the file, compiled with their places. `typing` checks their types when all
+//! collections and versions are read.
 
 use super::reader::{Report, Text};
 use crate::schema::Diagnostic;

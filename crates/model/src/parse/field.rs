@@ -15,7 +15,7 @@ const PATTERN_BYTES: usize = 1 << 20;
 /// Most values of an `enum`.
 const CHOICES: usize = 1000;
 
-/// What a field may refer to.
+/// The collections that a field may refer to.
 pub(super) struct Targets<'a> {
     pub names: &'a [&'a str],
     /// Same places as `names`: whether it is a feed.
@@ -225,7 +225,7 @@ fn read_default(report: &mut Report<'_>, table: &Table<'_>, field: &mut Field) {
     }
 }
 
-/// Timestamps are kept in one form, whatever the file wrote.
+/// Timestamps are stored in one form, however the file writes them.
 pub(super) fn normal(kind: &Kind, value: Value) -> Value {
     match (kind, &value) {
         (Kind::Timestamp, Value::String(text)) => {

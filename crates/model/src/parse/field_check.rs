@@ -142,7 +142,7 @@ fn check_reference(report: &mut Report<'_>, table: &Table<'_>, field: &Field) {
     }
 }
 
-/// Whether a value of the file fits the field; the reason reads after the name of what was written.
+/// Whether a value of the file fits the field. The reason follows the name of the key.
 pub(super) fn conforms(field: &Field, value: &Value) -> Result<(), String> {
     of_kind(&field.kind, value)?;
     if let Some(number) = value.as_f64() {

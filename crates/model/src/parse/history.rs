@@ -1,6 +1,6 @@
 //! Checks the changes of all versions against the collections and against each other: takes them
 //! back, newest first, and reports a change that does not fit, or that would lose what older
-//! clients send. Knows where each change stands in the file.
+//! clients send. Knows the place of each change in the file.
 
 use super::reader::Report;
 use super::versions::Past;
@@ -61,7 +61,7 @@ fn walk_part(report: &mut Report<'_>, past: &Past, part: Part, collection: &Coll
 }
 
 /// `min_price` and the range filter of `price` would be one query parameter of the older version,
-/// and of the newer one, too, where an old name stays beside the new one.
+/// and of the newer one, too, if it has an old name next to the new one.
 fn check_range_names(
     report: &mut Report<'_>,
     [newer, older]: &[Vec<Field>; 2],
@@ -92,7 +92,7 @@ fn doubt(doubtful: &mut BTreeSet<String>, change: &Change) {
     doubtful.extend(change.operation.places().map(|place| head(&place).to_owned()));
 }
 
-/// Where the changes of one collection stand.
+/// The places of the changes of one collection in the file.
 fn places_of(past: &Past, index: usize, part: Part) -> Vec<usize> {
     let changes = past.versions[index].changes.iter().zip(&past.places[index]);
     let here = |change: &Change| (change.collection, change.action) == part;
@@ -161,7 +161,7 @@ fn clash(one: &Operation, other: &Operation) -> Option<String> {
     ))
 }
 
-/// An old name can stand beside a field as long as that is only renamed, and its name is free.
+/// An old name can stay next to a field as long as that is only renamed, and its name is free.
 fn check_beside(
     report: &mut Report<'_>,
     past: &Past,
@@ -185,7 +185,7 @@ fn check_beside(
     }
 }
 
-/// Complains about formulas that name what is not there, or do not convert what they should.
+/// Reports formulas that use unknown names or do not convert the values of the field.
 fn check_conversions(
     report: &mut Report<'_>,
     changes: &[(&Change, usize)],
@@ -198,7 +198,7 @@ fn check_conversions(
         let before = report.count();
         let complaints = up.check(old, &older.known_fields(), new, false);
         typing::say(report, &up.expression, complaints);
-        // What older clients have no value for is null to them.
+        // Older clients read null if there is no old value.
         let complaints = down.check(new, &newer.known_fields(), old, true);
         typing::say(report, &down.expression, complaints);
         if report.count() == before {

@@ -1,5 +1,5 @@
-//! Every key the schema file knows, table by table. The reader refuses all others; a test holds the
-//! published JSON Schema to the same lists. Knows nothing of what the keys mean.
+//! Every key the schema file knows, table by table. The reader refuses all others; a test compares
+//! the published JSON Schema with these lists. Does not know the meaning of the keys.
 
 pub(super) const FILE: &[&str] =
     &["service", "events", "webhooks", "live", "collections", "versions", "mounts"];
@@ -85,7 +85,7 @@ pub(super) const FIELD: &[&str] = &[
     "link",
 ];
 
-/// A parameter of an action: a field that is read once and not kept.
+/// A parameter of an action: a field that is read once and not stored.
 pub(super) const PARAM: &[&str] = &[
     "type",
     "items",
@@ -121,7 +121,7 @@ pub(super) const VERSION: &[&str] =
 
 pub(super) const MOUNT: &[&str] = &["path", "version"];
 
-/// What a change may do; it does exactly one of them.
+/// The operations of a change; each change has exactly one of them.
 pub(super) const CHANGE_OPERATIONS: &[&str] = &[
     "rename",
     "move",
@@ -157,7 +157,7 @@ pub(super) const CHANGE: &[&str] = &[
     "breaks",
 ];
 
-/// Beside `breaks`.
+/// The keys of an entry with `breaks`.
 pub(super) const BREAK: &[&str] = &["breaks", "description"];
 
 pub(super) const RENAME: &[&str] = &["from", "to", "beside"];

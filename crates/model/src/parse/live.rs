@@ -11,10 +11,10 @@ use std::time::Duration;
 const POLL_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(25)..=Duration::from_secs(30);
 const CONNECTIONS: RangeInclusive<i64> = 1..=10_000_000;
 const ORIGINS: usize = 50;
-/// Paths of the service beside the channels.
+/// Other paths of the service.
 const TAKEN: &[&str] = &["/health", "/metrics", "/openapi.json", "/errors", "/console"];
 
-/// Where the two paths of the channels stand in the file.
+/// The places of the two channel paths in the file.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Places {
     mount: usize,
@@ -74,7 +74,7 @@ pub(super) fn check(
     }
 }
 
-/// The collection below `resources` that lies on the path of a channel.
+/// The collection below `resources` that has the path of a channel.
 pub(super) fn hides<'p>(
     path: &'p str,
     resources: &str,

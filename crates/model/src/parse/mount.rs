@@ -1,4 +1,4 @@
-//! Reads `[[mounts]]`: older URL versions beside `service.mount`. Each serves the date versions
+//! Reads `[[mounts]]`: older URL versions next to `service.mount`. Each serves the date versions
 //! from its own down to where the next one begins.
 
 use super::head::CollectionTable;
@@ -76,7 +76,7 @@ fn read_version(report: &mut Report<'_>, table: &Table<'_>, versions: &[Version]
     found
 }
 
-/// Whether one path is the other, or lies below it.
+/// Whether one path is the other, or below it.
 fn below(one: &str, other: &str) -> bool {
     let within = |path: &str, base: &str| {
         path.strip_prefix(base).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

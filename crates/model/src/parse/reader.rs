@@ -1,6 +1,6 @@
-//! Reads values out of the spanned TOML tree and notes what is wrong with them, where. Knows types
-//! and places; what the keys mean is for its callers. Everything returns `None` after it
-//! complained, so that each fault is reported once and reading continues.
+//! Reads values out of the spanned TOML tree and reports the wrong ones with their places. Knows
+//! types and places, not the meaning of keys. Every function returns `None` after a report, so that
+//! each fault is reported once and reading continues.
 
 use super::quantity;
 use crate::schema::Diagnostic;
@@ -16,13 +16,13 @@ const FINDINGS: usize = 100;
 
 pub(super) type Node<'t> = &'t Spanned<DeValue<'t>>;
 
-/// What has been found wrong so far.
+/// The findings so far.
 pub(super) struct Report<'s> {
     source: &'s str,
     found: Vec<Diagnostic>,
 }
 
-/// A string of the file and the offset where it stands.
+/// A string of the file and its offset.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Text<'t> {
     pub value: &'t str,
@@ -32,7 +32,7 @@ pub(super) struct Text<'t> {
 /// A table of the file, its entries in file order.
 #[derive(Clone)]
 pub(super) struct Table<'t> {
-    /// What it describes, for messages: "field `title`".
+    /// The described object, for messages: "field `title`".
     pub what: String,
     pub at: usize,
     pub entries: Vec<(Text<'t>, Node<'t>)>,
@@ -109,12 +109,12 @@ impl<'t> Table<'t> {
         self.entries.iter().find(|(name, _)| name.value == key).map(|(_, value)| *value)
     }
 
-    /// Where the key stands, if it does.
+    /// The offset of the key, if it is there.
     pub fn key_at(&self, key: &str) -> Option<usize> {
         self.entries.iter().find(|(name, _)| name.value == key).map(|(name, _)| name.at)
     }
 
-    /// Where the value of the key stands, or the table itself.
+    /// The offset of the value of the key, or of the table.
     pub fn value_at(&self, key: &str) -> usize {
         self.get(key).map_or(self.at, |value| value.span().start)
     }

@@ -1,4 +1,4 @@
-//! Reads one rule: when an action is refused, what is answered and what the record remembers of it.
+//! Reads one rule: when it refuses an action, what it answers and what it changes in the record.
 //! Knows the action's collection through `Host`.
 
 use super::behaviour::{self, Host};

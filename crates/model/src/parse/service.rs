@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use toml::de::DeValue;
 
-/// First segments of the routes beside the resources.
+/// First segments of the routes that are no resources.
 const ROUTES: &[&str] = &["api", "ws", "health", "metrics", "openapi.json", "console"];
 
 const MAX_PAGE: RangeInclusive<i64> = 1..=1000;

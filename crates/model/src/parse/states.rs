@@ -53,7 +53,7 @@ pub(super) fn read(report: &mut Report<'_>, collection: &Table<'_>) -> Option<St
     Some(states)
 }
 
-/// Complains when `state` is none of the declared ones.
+/// Reports a `state` that is not declared.
 pub(super) fn check(report: &mut Report<'_>, states: Option<&States>, state: Text<'_>) {
     let Some(states) = states else {
         report.say(state.at, "the collection declares no states; add a [….states] table");

@@ -1,6 +1,6 @@
 //! Checks every expression of the file against the types of its collection: rules must be true or
-//! false, and what is set must fit its field. Knows where expressions stand; `schema::expression`
-//! finds their types.
+//! false, and assigned values must fit their fields. Knows the places of expressions;
+//! `schema::expression` finds their types.
 
 use super::expression::place;
 use super::field_check;

@@ -11,7 +11,7 @@ const VERSIONS: usize = 200;
 /// More is another service.
 const CHANGES: usize = 200;
 
-/// The versions, and where their changes stand in the file.
+/// The versions, and the places of their changes in the file.
 #[derive(Default)]
 pub(super) struct Past {
     pub versions: Vec<Version>,

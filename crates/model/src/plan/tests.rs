@@ -389,7 +389,7 @@ fn what_is_said_of_known_versions_is_compared_too() {
     let single = PAST.replace(", beside = true", "");
     let edits = plan(&read(&single), &read(PAST));
     assert_eq!((edits.len(), edits[0].class), (1, Safe), "{edits:?}");
-    // What is kept for older versions only is data, too.
+    // A field that only older versions show has data, too.
     let dropped = PAST.replace("kept = 'integer'\n", "").replace(
         "removed = { field = 'kept' }",
         "removed = { field = { name = 'kept', type = 'integer' } }",
@@ -496,7 +496,7 @@ date = '2026-01-01'
         let told = classes(past, &replaced(past, from, to));
         assert_eq!(told, [(NeedsVersion, place.to_owned())], "{to}");
     }
-    // The oldest version goes: what it was told by goes with it.
+    // The oldest version is removed, and the changes that describe it.
     let (fields, _) = past.split_once("[[versions]]").unwrap();
     let told = classes(past, fields);
     let places = |class| told.iter().filter(move |(one, _)| *one == class).map(|(_, place)| place);

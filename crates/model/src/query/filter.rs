@@ -1,6 +1,5 @@
-//! Filters: `field=value`, `field=a,b` (any of), `field=null`, `min_field=`, `max_field=`. Values
-//! in double quotes are taken as they stand, so that a text may contain a comma or be the word
-//! null.
+//! Filters: `field=value`, `field=a,b` (any of), `field=null`, `min_field=`, `max_field=`. A value
+//! in double quotes is taken literally, so a text may contain a comma or be the word null.
 
 use super::{Filter, MAX_VALUES, Test};
 use crate::record::Scalar;
@@ -8,7 +7,7 @@ use crate::schema::{Collection, Field, Kind};
 use crate::spelling;
 use crate::time::{self, Timestamp};
 
-/// What a parameter name filters: the field's name, its kind, and which test.
+/// The meaning of a parameter name: the field, its kind, and the test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bound {
     Equal,

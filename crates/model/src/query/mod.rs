@@ -1,5 +1,5 @@
-//! What a list call asks for: filters, order, page, search. `parse` reads it from query parameters
-//! and reports everything wrong with them at once.
+//! List requests: filters, order, page, search. `parse` reads them from query parameters and
+//! reports all errors at once.
 
 mod filter;
 mod parse;
@@ -31,7 +31,7 @@ pub const MAX_SEARCH_CHARACTERS: usize = 256;
 pub const RESERVED: &[&str] =
     &["page", "limit", "after", "sort", "q", "include", "expand", "expand[]", "fields"];
 
-/// The last offset page: one number whatever the page size, so that it can be documented.
+/// The last offset page: one number for every page size, so that it can be documented.
 pub fn last_page(schema: &Schema) -> u64 {
     1 + MAX_OFFSET / u64::from(schema.service.max_page.max(1))
 }
@@ -46,7 +46,7 @@ pub struct Query {
     pub sort: Vec<SortKey>,
     /// Words that must all occur in the searched fields; empty: no search.
     pub words: Vec<String>,
-    /// Removed fields that are searched beside the others: an older version knows them.
+    /// Removed fields that are searched, too: an older version knows them.
     pub revealed: Vec<String>,
     pub page: Page,
     pub limit: u32,
@@ -65,26 +65,26 @@ pub enum Test {
     AnyOf(Vec<Scalar>),
     Min(Scalar),
     Max(Scalar),
-    /// Like one of these texts, in which `*` stands for any.
+    /// Like one of these texts, in which `*` matches any text.
     Like(Vec<String>),
-    /// A test of what an older version shows of the column.
+    /// A test of the value that an older version shows.
     Shown {
         by: Shown,
         test: Box<Test>,
     },
 }
 
-/// What an older version shows of a column, where that is not what is kept.
+/// How an older version shows a column, if differently from how it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shown {
-    /// Kept words of an `enum` that are others there.
+    /// Stored words of an `enum` that the version shows as others.
     pub words: Vec<(Scalar, Scalar)>,
-    /// What null is there.
+    /// The value that the version shows for null.
     pub fill: Option<Scalar>,
 }
 
 impl Shown {
-    /// What is shown of a kept value.
+    /// The value that the version shows for a stored one.
     pub fn of(&self, kept: Scalar) -> Scalar {
         if let (Scalar::Null, Some(fill)) = (&kept, &self.fill) {
             return fill.clone();
@@ -99,7 +99,7 @@ pub struct SortKey {
     /// A sortable field, `created_at`, `updated_at`, or `rank` (search relevance).
     pub field: String,
     pub descending: bool,
-    /// The order is that of what an older version shows of it.
+    /// The order is that of the values that an older version shows.
     pub shown: Option<Shown>,
 }
 

@@ -27,7 +27,7 @@ pub struct View {
 }
 
 impl View {
-    /// Whether records go out exactly as they are kept.
+    /// Whether records are served exactly as they are stored.
     pub fn is_plain(&self) -> bool {
         self.expand.is_empty() && self.fields.is_none()
     }
@@ -51,7 +51,7 @@ pub fn list(
     let QueryReader { violations, filters, sort, words, page, limit, after, view, .. } = reader;
     refuse(violations)?;
     let mut sort = sort.unwrap_or_else(|| vec![SortKey::new("created_at", true)]);
-    // The log is in the order of creation, whatever the moment of creation is called in it.
+    // The log is in the order of creation, under any name of that time.
     for key in sort.iter_mut().filter(|key| key.field == "created") {
         if schema.collections[collection].builtin == Some(Builtin::Event) {
             key.field = "created_at".to_owned();
@@ -173,7 +173,7 @@ impl<'a> QueryReader<'a> {
                 Ok(page) if page >= 1 => self.page = Some(page),
                 _ => self.invalid(name, text, "must be a whole number from 1"),
             },
-            // Documented as a 64-bit integer; what lies above the longest page is clamped.
+            // Documented as a 64-bit integer; values above the longest page are clamped.
             "limit" => match text.parse::<i64>() {
                 Ok(limit) if limit >= 1 => {
                     let most = i64::from(self.schema.service.max_page);

@@ -1,4 +1,4 @@
-//! What list parameters mean, and how mistakes in them are told.
+//! The meaning of list parameters, and the reports of mistakes in them.
 
 use super::*;
 use crate::parse;

@@ -28,7 +28,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Says what is wrong with the references in the text.
+    /// The error names the wrong references in the text.
     pub fn new(written: &str) -> Result<Setting, String> {
         let setting = Setting { written: written.to_owned(), value: None };
         setting.with(|_| Ok(String::new()))?;
@@ -74,8 +74,8 @@ impl fmt::Debug for Setting {
 }
 
 impl Schema {
-    /// Puts the values of environment variables into the handlers; `secret` signs for those that
-    /// have none of their own. Says everything that is missing or cannot be used, without values.
+    /// Puts the values of environment variables into the handlers; `secret` signs for those without
+    /// a secret of their own. Reports everything that is missing or unusable, without values.
     pub fn settle_handlers(
         &mut self,
         secret: Option<&str>,

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The schema that is served when none is given.
 pub const BOOKSHOP: &str = include_str!("bookshop.toml");
 
-/// What `restive init` writes: the bookshop, whose comments teach the format.
+/// The file that `restive init` writes: the bookshop, whose comments teach the format.
 pub const INIT: &str = BOOKSHOP;
 
 /// JSON Schema of the schema file, for editors.
@@ -63,13 +63,13 @@ pub struct Service {
     pub max_body_bytes: usize,
 }
 
-/// The event log: how long it is kept, and what applications may publish into it.
+/// The event log: its retention, and the events that applications may publish into it.
 #[derive(Clone, Debug)]
 pub struct Events {
     pub retention: Duration,
-    /// How much longer events are kept that an enabled endpoint has not been delivered.
+    /// How much longer the log keeps events that were not yet delivered to an enabled endpoint.
     pub max_backlog: Duration,
-    /// Types an application may publish beside those of the collections.
+    /// Types that an application may publish in addition to those of the collections.
     pub published: Vec<EventType>,
 }
 
@@ -95,7 +95,7 @@ pub struct Live {
     pub socket: String,
     /// How long a long poll is held.
     pub poll_timeout: Duration,
-    /// Origins whose pages may open channels, beside the service's own; `*`: all.
+    /// Origins whose pages may open channels, in addition to the service's own; `*`: all.
     pub origins: Vec<String>,
     pub max_connections: usize,
     pub max_connections_per_account: usize,
@@ -137,7 +137,7 @@ pub struct Collection {
     pub cache_control: String,
     /// Values of `Link` that are sent before a read is answered.
     pub early_hints: Vec<String>,
-    /// Kept by the service for itself; has no route.
+    /// For the service itself; has no route.
     pub internal: bool,
     /// Other versions serve it; has no route in this one.
     pub removed: bool,
@@ -188,9 +188,9 @@ pub struct Field {
     pub sort: bool,
     pub search: bool,
     pub reference: Option<CollectionIx>,
-    /// What the file says of the record that is referred to being deleted; see `on_delete()`.
+    /// The declared effect of deleting the record that this field refers to; see `on_delete()`.
     pub on_delete: Option<OnDelete>,
-    /// Accepted and kept, never served.
+    /// Accepted and stored, never served.
     pub write_only: bool,
     /// Set by actions, rules and the service, never by a request body.
     pub read_only: bool,
@@ -198,22 +198,21 @@ pub struct Field {
     pub filter_only: bool,
     /// A filter value may hold `*` for any text. Only in the service's own collections.
     pub wildcards: bool,
-    /// Kept, and unknown to clients of this version; others show it.
+    /// Stored, but unknown to clients of this version; others show it.
     pub removed: bool,
-    /// Shown as null where clients of another version said nothing, or something that this one has
-    /// no word for; also where every body must have it.
+    /// May be null, even if it is required: clients of another version sent no value, or one that
+    /// this version cannot express.
     pub voidable: bool,
     /// Newer versions keep its values in another form, so lists cannot be filtered or sorted by it.
     pub converted: bool,
-    /// Clients of older versions may write what is beyond its limits, which is no fault of whoever
-    /// sends it back.
+    /// Clients of older versions may write values beyond its limits. Any client may send them back.
     pub outgrown: bool,
-    /// The field that this is an old name of, which stays beside it: either is said, both shown.
+    /// The field that this is an old name of. Both are shown, and a client may send either.
     pub alias_of: Option<String>,
     pub deprecated: Option<Deprecation>,
 }
 
-/// What becomes of a reference when the record it names is deleted. It never stays.
+/// The effect on a reference when the record that it names is deleted. It never stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
     /// The record that is referred to cannot be deleted.
@@ -279,7 +278,7 @@ pub struct Action {
     /// Event type; default `<object>.<action>` of the collection.
     pub event: String,
     pub handler: Option<Handler>,
-    /// What it does beside `set`, in the service's own collections.
+    /// What it does in addition to `set`, in the service's own collections.
     pub native: Option<Native>,
 }
 
@@ -402,9 +401,9 @@ impl Schema {
         self.collections.iter().enumerate().filter(move |(_, c)| c.parent == Some(parent))
     }
 
-    /// The fields that refer to records of a collection. Not those that name a parent, which takes
-    /// its children along, nor those of the service's own collections, which outlive what they tell
-    /// of.
+    /// The fields that refer to records of a collection. Without those that name a parent, whose
+    /// deletion deletes its children, and without those of the service's own collections, which
+    /// outlive the records they describe.
     pub fn referrers(
         &self,
         target: CollectionIx,
@@ -447,7 +446,7 @@ impl Schema {
     }
 }
 
-/// A version that does not have a collection does not have what is below it either.
+/// A version without a collection does not have its child collections either.
 pub(crate) fn hide_what_is_below(collections: &mut [Collection]) {
     for ix in 0..collections.len() {
         let above = std::iter::successors(Some(ix), |at| collections[*at].parent);
@@ -467,8 +466,8 @@ impl Collection {
         self.field(name).filter(|field| !field.removed)
     }
 
-    /// What a record has of a field it was written without: null, or the first state, or the
-    /// default where there must be a value.
+    /// The value of a field in a record that was written without it: null, or the first state, or
+    /// the default of a required field.
     pub fn absent(&self, field: &Field) -> Value {
         match &self.states {
             Some(states) if states.field == field.name => Value::from(states.initial.as_str()),
@@ -516,7 +515,7 @@ impl Collection {
             .chain(self.timestamps().iter().copied())
     }
 
-    /// The timestamps every record has; an event is the one moment it tells of.
+    /// The timestamps that every record has; an event has only the time at which it happened.
     pub fn timestamps(&self) -> &'static [&'static str] {
         match self.builtin {
             Some(Builtin::Event) => &[],
@@ -524,12 +523,12 @@ impl Collection {
         }
     }
 
-    /// Whether its rows are kept beside the records, by the store itself.
+    /// Whether the store keeps its rows in tables of its own, not as records.
     pub fn is_view(&self) -> bool {
         self.builtin.is_some_and(Builtin::is_view)
     }
 
-    /// Declared fields that are kept in a typed column of their own.
+    /// Declared fields that have a typed column.
     pub fn columns(&self) -> impl Iterator<Item = &Field> {
         self.fields.iter().filter(|field| field.has_column())
     }
@@ -586,8 +585,8 @@ impl Field {
         self.unique || self.filter || self.sort || self.reference.is_some()
     }
 
-    /// What becomes of a record when the one that this field refers to is deleted. A field that
-    /// clients of this version do not know keeps nobody from deleting what they know.
+    /// The effect on a record when the record that this field refers to is deleted. A field that
+    /// clients of this version do not know never prevents a deletion.
     pub fn on_delete(&self) -> OnDelete {
         match self.on_delete {
             _ if self.removed => OnDelete::SetNull,

@@ -33,7 +33,7 @@ pub enum Template {
 }
 
 impl Rule {
-    /// What it answers when its condition holds, in the words of the schema file.
+    /// The refusal if its condition holds, in the words of the schema file.
     pub fn refusal(&self) -> Problem {
         let mut problem = Problem::new(Code::GuardFailed, self.message.clone());
         problem.param = self.param.clone();

@@ -1,6 +1,5 @@
-//! What a schema says about its own past: date versions, what each of them changed, the URL
-//! versions they are served under, and what is deprecated. Data only; what a change does to shapes
-//! and records is in `crate::version`.
+//! The history of a schema: date versions, the changes of each, the URL versions that serve them,
+//! and deprecations. Data only; `crate::version` applies changes to shapes and records.
 
 use super::{CollectionIx, Field, Formula, Kind, Pattern, Service};
 use crate::value::plain_number;
@@ -16,7 +15,8 @@ pub struct Version {
     pub breaks: Vec<Break>,
 }
 
-/// That something shall not be used any more, and until when it can be. Dates are `YYYY-MM-DD`.
+/// A notice that something should not be used any more, and until when it works. Dates are
+/// `YYYY-MM-DD`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deprecation {
     pub since: Option<String>,
@@ -51,7 +51,7 @@ pub struct Change {
     pub operation: Operation,
 }
 
-/// An edit that clients of older versions are not spared, in the words of `plan`.
+/// An edit that clients of older versions notice, in the words of `plan`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Break {
     /// Where, and what: "books.isbn: became `unique`".
@@ -59,17 +59,17 @@ pub struct Break {
     pub description: Option<String>,
 }
 
-/// What was done. "Old" is the shape before the version, "new" the one from it on.
+/// The operation of a change. "Old" is the shape before the version, "new" the one from it on.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// `beside`: the old name is shown and taken beside the new one from the version on, too.
+    /// `beside`: from the version on, the old name is still shown and accepted next to the new one.
     Rename {
         from: String,
         to: String,
         beside: bool,
     },
-    /// `field` is the old field, where it was none of an object's members. `existing`: the object
-    /// that is moved into was there before.
+    /// `field` is the old field, if the value was not a member of an object. `existing`: the object
+    /// that the value moves into existed before.
     Move {
         from: Path,
         to: Path,
@@ -97,7 +97,7 @@ pub enum Operation {
         field: String,
         was: Option<Value>,
     },
-    /// Old clients may send what these allow; new ones what the field says.
+    /// Old clients may send values within these limits; new ones, values within those of the field.
     Limits {
         field: String,
         was: Limits,
@@ -112,11 +112,11 @@ pub enum Operation {
         field: String,
         fill: Value,
     },
-    /// Still declared and kept, hidden from new clients.
+    /// Still declared and stored, hidden from new clients.
     Removed {
         field: String,
     },
-    /// Kept nowhere; old clients read a constant.
+    /// Not stored any more; old clients read a constant.
     Gone {
         field: Box<Field>,
         value: Value,
@@ -290,7 +290,7 @@ impl Operation {
     }
 }
 
-/// What a schema without a past has: its one version, under its one mount.
+/// The versions and mounts of a schema without a history: one each.
 pub(crate) fn only(service: &Service) -> (Vec<Version>, Vec<Mount>) {
     let mount = Mount { path: service.mount.clone(), newest: 0, oldest: 0 };
     (vec![Version::new(&service.version)], vec![mount])

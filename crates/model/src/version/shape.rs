@@ -239,7 +239,7 @@ impl Shape {
         }
         let new_field = to.member.is_none().then_some(new);
         let (old, new) = (from.to_string(), to.to_string());
-        Ok(Step::Move(Move { old, new, field, new_field, shared, required }))
+        Ok(Step::Move(Box::new(Move { old, new, field, new_field, shared, required })))
     }
 
     /// Checks that the field is an object; says whether it has to be one always.

@@ -15,7 +15,7 @@ pub(super) enum Step {
         old: String,
         new: String,
     },
-    Move(Move),
+    Move(Box<Move>),
     /// An object that the old shape does not have; `shown_as`: the first old field that is in it.
     Hide {
         object: String,
@@ -364,10 +364,10 @@ impl Stages {
         let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
         for (at, stage) in self.0.iter().enumerate() {
             for step in &stage.0 {
-                let Step::Move(Move { old, new_field: Some(field), .. }) = step else { continue };
-                let path = self.0[at + 1..].iter().try_fold(old.clone(), older);
+                let Step::Move(it) = step else { continue };
+                let path = self.0[at + 1..].iter().try_fold(it.old.clone(), older);
                 let path = path.as_deref().and_then(|path| path.split_once('.'));
-                let Some((object, member)) = path else { continue };
+                let (Some((object, member)), Some(field)) = (path, &it.new_field) else { continue };
                 let mut field = field.clone();
                 member.clone_into(&mut field.name);
                 // These belong to the field, not to the member.

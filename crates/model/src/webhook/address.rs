@@ -1,7 +1,7 @@
-//! Which addresses a webhook may be sent to. The URL of an endpoint comes from whoever uses the
-//! API, and the request from inside the operator's network: without this table it would reach what
-//! only the operator should. Judges one address at a time; asking for every address of a name, and
-//! connecting to no other, is the sender's part.
+//! Which addresses a webhook may be sent to. The URL of an endpoint comes from a user of the API,
+//! and the request from inside the operator's network: without this table it would reach services
+//! that only the operator should. Checks one address at a time; the sender checks every address of
+//! a name and connects to no other.
 //!
 //! After the IANA registries of special-purpose addresses (RFC 6890 and its successors) and the
 //! documented addresses of cloud metadata services.
@@ -26,7 +26,7 @@ pub fn refusal(address: IpAddr, reach: Reach) -> Option<&'static str> {
     }
 }
 
-/// What a range means for webhooks.
+/// The meaning of a range for webhooks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Never,
@@ -70,7 +70,7 @@ const MULTICAST: &str = "a multicast address";
 const RESERVED: &str = "a reserved address";
 const UNASSIGNED: &str = "no address of the public Internet";
 
-/// The first that holds the address counts.
+/// The first row that contains the address counts.
 const V4: &[Range] = &[
     // "This network": 0.0.0.0 leads to the machine itself on many systems.
     Range::v4([0, 0, 0, 0], 8, Never, "an unspecified address"),
@@ -99,14 +99,15 @@ const V4: &[Range] = &[
     Range::v4([240, 0, 0, 0], 4, Never, RESERVED),
 ];
 
-/// The first that holds the address counts. What no row names is refused unless it lies within
-/// 2000::/3, the only part of IPv6 that is given out to the public Internet.
+/// The first row that contains the address counts. An address in no row is refused, unless it is
+/// within 2000::/3, the only part of IPv6 that is given out to the public Internet.
 const V6: &[Range] = &[
     Range::v6([0, 0, 0, 0, 0, 0, 0, 0], 128, Never, "the unspecified address"),
     Range::v6([0, 0, 0, 0, 0, 0, 0, 1], 128, InDevelopment, LOOPBACK),
     // Compatible (::/96), mapped (::ffff/96), SIIT (::ffff:0/96), and what begins like them.
     Range::v6([0, 0, 0, 0, 0, 0, 0, 0], 64, Never, TRANSLATED),
-    // NAT64 for local use, and the rest of its block; 64:ff9b::/96 is judged by what is inside.
+    // NAT64 for local use, and the rest of its block; 64:ff9b::/96 is checked by the address
+    // inside.
     Range::v6([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 32, Never, TRANSLATED),
     Range::v6([0, 0, 0, 0, 0, 0, 0, 0], 8, Never, RESERVED),
     Range::v6([0x100, 0, 0, 0, 0, 0, 0, 0], 64, Never, "an address that discards everything"),
@@ -150,12 +151,12 @@ fn v6(address: Ipv6Addr, reach: Reach) -> Option<&'static str> {
     match judged(V6, address.to_bits(), reach) {
         None => Some(UNASSIGNED),
         Some(Some(what)) => Some(what),
-        // Whatever its network, a router for it may unpack what is inside.
+        // In any network, a router for it may unpack the address inside.
         Some(None) => isatap(address).and_then(|inner| v4(inner, reach)),
     }
 }
 
-/// What the table says, if it says anything.
+/// The verdict of the table, if it has one.
 fn judged(table: &[Range], bits: u128, reach: Reach) -> Option<Option<&'static str>> {
     let range = table.iter().find(|range| range.first <= bits && bits <= range.last)?;
     let allowed = match range.verdict {

@@ -1,5 +1,5 @@
-//! An endpoint: what a record of `webhook-endpoints` means for deliveries, and what such a record
-//! must not say. Names are resolved elsewhere; here only their spelling is judged.
+//! An endpoint: the settings of a record of `webhook-endpoints` for deliveries, and the values that
+//! such a record must not have. Checks only the spelling of names; other code resolves them.
 
 use super::{Reach, filter, pattern, url};
 use crate::caller::Scope;
@@ -16,7 +16,7 @@ use std::time::Duration;
 pub const MAX_SECRETS: usize = 5;
 /// Longest wait in a retry schedule: a week.
 pub const MAX_RETRY_SECONDS: i64 = 604_800;
-/// What events show in place of the value of a header.
+/// Events show this in place of the value of a header.
 const MASK: &str = "********";
 
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a kept record, write-only fields included.
+    /// Reads a stored record, write-only fields included.
     pub fn read(scope: Scope, record: &Record) -> Endpoint {
         let fields = record.fields();
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
@@ -184,7 +184,7 @@ pub fn check(schema: &Schema, fields: &Fields) -> Vec<Violation> {
     found
 }
 
-/// What is wrong with the filter, by its place. A condition over the events that the endpoint
+/// The faults of the filter, by place. It is a condition over the events that the endpoint
 /// subscribes to, in its version.
 fn check_filter(schema: &Schema, fields: &Fields) -> Vec<Complaint> {
     let text = |name: &str| fields.get(name).and_then(Value::as_str);

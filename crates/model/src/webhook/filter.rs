@@ -1,4 +1,4 @@
-//! What the filter of an endpoint can name: the events that the endpoint subscribed to, as they are
+//! The names in the filter of an endpoint: the events that the endpoint subscribed to, as they are
 //! sent in its version.
 
 use super::pattern;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub fn scope(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope {
     let wanted = |kind: &str| patterns.iter().any(|wanted| pattern::matches(wanted, kind));
     let mut events = Events::default();
-    // Of all versions, subscribed to or not: a replay can be asked for any of them.
+    // All versions, subscribed to or not: a replay can be requested for any of them.
     events.types.extend(pattern::catalogue(schema).into_iter().map(str::to_owned));
     events.types.insert(pattern::PING.to_owned());
     if schema.versions.len() < 2 {
@@ -27,7 +27,7 @@ pub fn scope(schema: &Schema, patterns: &[&str], version: Option<&str>) -> Scope
             add_records(&mut events, &view.schema, &wanted);
         }
     }
-    // Whatever is published from outside, and the service's own objects.
+    // Published events, and the service's own objects.
     let published = schema.events.published.iter().map(|kind| kind.name.as_str());
     let own = schema.collections.iter().filter(|collection| collection.builtin.is_some());
     let own = own.flat_map(pattern::kinds).chain([pattern::FAILING, pattern::EVENTS_SKIPPED]);

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 pub const FAILING: &str = "webhook_endpoint.failing";
 /// Retention removed events before they could be delivered.
 pub const EVENTS_SKIPPED: &str = "webhook_endpoint.events_skipped";
-/// Sent to try an endpoint, whatever it subscribed to.
+/// Sent to test an endpoint, independent of its subscriptions.
 pub const PING: &str = "ping";
 
 /// Whether a pattern means an event type.

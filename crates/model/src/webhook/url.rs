@@ -1,21 +1,21 @@
-//! Which URLs an endpoint may have. Looks at the text alone, when an endpoint is registered: what a
-//! name leads to is judged by [`address`](super::address) whenever it is called, because that
-//! changes. Stricter than URLs are in general: every text that two parsers may read differently is
-//! refused, so that what was judged is what is called.
+//! Which URLs an endpoint may have. Checks the text alone, when an endpoint is registered.
+//! [`address`](super::address) checks the addresses of a name at each call, because they change.
+//! Stricter than URLs are in general: a text that two parsers may read differently is refused, so
+//! that the checked URL is the called one.
 
 use super::address::{Reach, refusal};
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// As long as the URLs that servers and proxies commonly take.
 pub const MAX_URL_BYTES: usize = 2048;
-/// Of DNS (RFC 1035).
+/// The limit of DNS (RFC 1035).
 const MAX_NAME_BYTES: usize = 253;
 const MAX_LABEL_BYTES: usize = 63;
 
-/// What follows the host may hold these besides letters and digits (RFC 3986).
+/// Path and query may have these in addition to letters and digits (RFC 3986).
 const IN_PATH: &[u8] = b"-._~!$&'()*+,;=:@/?%";
 
-/// What is wrong with it, to be read after the name of the field: "must …".
+/// The error follows the name of the field: "must …".
 pub fn check(url: &str, reach: Reach) -> Result<(), String> {
     characters(url)?;
     let (scheme, rest) = url.split_once("://").ok_or("must begin with `https://`")?;
@@ -162,7 +162,7 @@ fn check_public(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Path and query: what a request can carry as it stands.
+/// Checks that a request can carry path and query without changes.
 fn check_path(after: &str) -> Result<(), String> {
     if after.contains('#') {
         return Err("must not have a fragment (`#…`): it would not be sent".to_owned());

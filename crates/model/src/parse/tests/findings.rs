@@ -1,5 +1,4 @@
-//! Files that are wrong in their names, settings or fields: each finding stands at its place and
-//! says what to do.
+//! Files with wrong names, settings or fields: each finding has its place and says what to do.
 
 use crate::parse::parse;
 

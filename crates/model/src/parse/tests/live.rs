@@ -1,4 +1,4 @@
-//! `[live]`: what becomes of its settings, and what is told of those that cannot be.
+//! `[live]`: the effect of its settings, and the findings about impossible ones.
 
 use super::findings::check;
 use crate::parse::parse;

@@ -1,4 +1,4 @@
-//! What a schema file may say, and what is told about one that it may not.
+//! Accepted schema files, and the findings about others.
 
 mod behaviour;
 mod damage;

@@ -566,7 +566,7 @@ fn old_names_are_no_range_filters() {
     check_past(fields, [newer, older], &[&clash("min_price", "price", 13)]);
     let back = "rename = { from = 'bottom', to = 'min_price' }";
     check_past(fields, [newer, back], &[]);
-    // A name that stands beside another is one of the newer versions, too.
+    // A name next to another is a name of the newer versions, too.
     let fields = "price = { type = 'integer', filter = true }\nfloor = 'integer'";
     let beside = "rename = { from = 'min_price', to = 'floor', beside = true }";
     check_past(fields, [beside, ""], &[&clash("min_price", "price", 8)]);

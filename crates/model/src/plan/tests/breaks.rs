@@ -1,4 +1,4 @@
-//! Edits that no change stands before: every one can be declared, and the file is safe with it.
+//! Edits that no change hides: each can be declared with `breaks`, and the file is safe with it.
 
 use super::*;
 
@@ -105,7 +105,7 @@ fn a_break_declares_what_it_says_and_nothing_else() {
         let edits = plan(&read(SHOP), &read(&with_break(&unique, "2026-02-01", words)));
         assert!(edits.iter().any(|edit| edit.class == Class::NeedsVersion), "{edits:#?}");
     }
-    // Not what a change is for: without it, what is kept has no name any more.
+    // A break does not replace a change: without a rename, the stored values have no name any more.
     let renamed = SHOP.replace("nick = 'string'", "alias = 'string'").replace("nick =", "alias =");
     let edits = plan(&read(SHOP), &read(&renamed));
     let words = format!("{}: {}", edits[0].place, edits[0].what);

@@ -1,4 +1,4 @@
-//! Settings, offers and descriptions: what each edit of one is told as.
+//! How edits of settings, offers and descriptions are reported.
 
 use super::*;
 use Class::{NeedsVersion, Safe};

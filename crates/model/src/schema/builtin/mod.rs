@@ -1,6 +1,6 @@
-//! Collections the service keeps for itself, in the same machinery as everyone else's: accounts and
-//! keys, events, webhook endpoints and what became of their deliveries. Appended to every schema;
-//! their names are reserved. What they do beyond their fields is in `decide::own`.
+//! Collections of the service itself, in the same machinery as all others: accounts and keys,
+//! events, webhook endpoints and the results of their deliveries. Appended to every schema; their
+//! names are reserved. `decide::own` has their behaviour beyond their fields.
 
 mod webhooks;
 
@@ -22,13 +22,13 @@ pub enum Builtin {
 }
 
 impl Builtin {
-    /// Kept beside the records, by the store itself; reads go through the same machinery.
+    /// Stored outside of the records, by the store itself; reads use the same machinery.
     pub fn is_view(self) -> bool {
         matches!(self, Builtin::Event | Builtin::Delivery | Builtin::Attempt)
     }
 }
 
-/// Names a schema file may not use: these collections, and the built-in routes beside them.
+/// Names that a schema file may not use: these collections, and the other built-in routes.
 pub const RESERVED: &[&str] = &[
     "accounts",
     "keys",
@@ -70,7 +70,7 @@ fn accounts() -> Collection {
     internal(Builtin::Account, "accounts", "account", "acct", fields)
 }
 
-/// Lives in the scope the key opens. The key itself is never kept, only its digest.
+/// Belongs to the scope that the key opens. Only the digest of the key is stored.
 fn keys() -> Collection {
     let mut digest = Field::new("digest", Kind::String);
     digest.unique = true;
@@ -86,7 +86,7 @@ fn keys() -> Collection {
             digest,
             Field::new("name", Kind::String),
             kind,
-            // The account's id, so that a key alone tells whose it is.
+            // The account's id, so that a key alone identifies its account.
             Field::new("account", Kind::String),
             // First and last characters, for people to recognise a key by.
             Field::new("hint", Kind::String),

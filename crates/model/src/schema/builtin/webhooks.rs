@@ -1,5 +1,5 @@
-//! Events, webhook endpoints, deliveries with their attempts, replays and erasures: what they are
-//! made of. Limits and defaults of endpoints stand here, each beside its field.
+//! The fields of events, webhook endpoints, deliveries with their attempts, replays and erasures,
+//! with the limits and defaults of endpoints.
 
 use super::{Builtin, own};
 use crate::outgoing;
@@ -132,7 +132,7 @@ pub fn endpoints() -> Collection {
     endpoints
 }
 
-/// What became of one event at one endpoint. Rows are the delivery engine's, not records.
+/// The result of one event at one endpoint. Rows are the delivery engine's, not records.
 pub fn deliveries() -> Collection {
     let fields = vec![
         text("event").assigned().filtered(),

@@ -1,6 +1,7 @@
 //! Finds the type of an expression, or says what is wrong with it: unknown names, operators and
 //! arguments that the CEL library would refuse when the expression is evaluated, and members that
-//! may be null or absent where that would be an error. What passes fails for no reason of types.
+//! may be null or absent where that would be an error. An expression that passes never fails
+//! because of a type.
 
 use super::flow::{self, Facts, Path};
 use super::function::{self, Class, FUNCTIONS, Function, NAMESPACE, Style, TYPE_NAMES};
@@ -140,7 +141,7 @@ impl Checker<'_> {
         bound.map(|(_, kind)| kind.clone()).or_else(|| self.scope.get(name).cloned())
     }
 
-    /// What is known of a path: by a condition before it, or as it is declared.
+    /// The facts about a path: from a condition before it, or from its declaration.
     pub(super) fn known(&mut self, path: &Path, facts: &Facts) -> Option<Type> {
         if let Some(found) = facts.get(path) {
             return Some(found.clone());
@@ -549,7 +550,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What the macros `all`, `exists`, `exists_one`, `map` and `filter` were expanded into.
+    /// The expansion of the macros `all`, `exists`, `exists_one`, `map` and `filter`.
     fn each(&mut self, node: &IdedExpr, each: &ComprehensionExpr, facts: &Facts) -> Option<Type> {
         let range = self.find(&each.iter_range, facts)?;
         self.not_null(&each.iter_range, &range)?;

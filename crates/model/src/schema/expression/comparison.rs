@@ -1,7 +1,7 @@
 //! Comparisons with literals. A comparison of a value out of a known list with a text that is not
 //! in the list is never true, so `check` refuses it where it is written. So is a comparison of a
 //! time, a date or an address with a text in another form: it is never equal, and text order is
-//! time order only between texts in the one form that is kept.
+//! time order only between texts in the stored form.
 
 use super::check::Checker;
 use super::flow;
@@ -65,8 +65,7 @@ impl Checker<'_> {
         found.collect::<Vec<_>>().into_iter().collect()
     }
 
-    /// Complains about a comparison of the order of two texts that is not the order of what they
-    /// stand for.
+    /// Reports a comparison that orders two texts differently from the values that they represent.
     pub(super) fn is_ordered(
         &mut self,
         (operator, node): (&str, &IdedExpr),

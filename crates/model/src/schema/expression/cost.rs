@@ -7,8 +7,8 @@ use cel::common::ast::{
 };
 use serde_json::{Map, Value};
 
-/// What one evaluation may cost. A unit is one step of the evaluation, about 0.1 µs: a tenth of a
-/// second is as long as others can be made to wait.
+/// The most that one evaluation may cost. A unit is one step of the evaluation, about 0.1 µs: one
+/// evaluation must not make others wait for longer than a tenth of a second.
 const MAX_UNITS: u64 = 500_000;
 
 /// Bytes of a text that are compared or copied in the time of one step.
@@ -41,7 +41,7 @@ pub(super) struct Cost {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Steps {
-    /// Steps that take the same time whatever the values are.
+    /// Steps that take the same time for all values.
     plain: u64,
     /// Steps that may look at a whole text or list.
     whole: u64,
@@ -74,7 +74,7 @@ impl Cost {
         self.spend(seen, &mut { MAX_UNITS })
     }
 
-    /// The same where several evaluations share what is left.
+    /// The same for several evaluations that share a budget.
     pub fn spend(&self, seen: Extent, left: &mut u64) -> Result<(), String> {
         let units = self.units(seen);
         match left.checked_sub(units) {
@@ -177,7 +177,7 @@ impl Cost {
             | operators::LESS_EQUALS => !bounded,
             operators::ADD if call.args.iter().any(is_number) => false,
             operators::ADD => {
-                // What a macro adds to its own result grows by an item a round.
+                // The result of a macro grows by one item per round.
                 if !call.args.iter().any(is_accumulator) {
                     self.sums += 1;
                 }
@@ -342,8 +342,7 @@ mod tests {
         assert_eq!(Extent::of(&members(value)), Extent { items: 4, text: 5 });
     }
 
-    /// The bound stands for time: the largest values that are let through are gone through soon,
-    /// and this test ends.
+    /// The bound limits time: with the largest values that pass, this test ends soon.
     #[test]
     fn what_is_allowed_ends_soon() {
         let long = "ab".repeat(400);

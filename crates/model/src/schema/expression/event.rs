@@ -1,5 +1,5 @@
-//! What the filter of a webhook endpoint can name: `event`, as it is sent. Which objects it can
-//! hold follows from the types of the events.
+//! The names in the filter of a webhook endpoint: `event`, as it is sent. The types of the events
+//! determine which objects it can hold.
 
 use super::scope::{self, Scope};
 use super::shape::{Member, Object, Shape, Type};

@@ -1,5 +1,5 @@
-//! What is known of members where an expression is read: `record.x != null && …` and the like. A
-//! fact says that a member is there and of which type. Knows how conditions are written; `check`
+//! Facts about members at a place in an expression, from conditions such as `record.x != null &&
+//! …`. A fact says that a member is there, and its type. Knows the forms of conditions; `check`
 //! gives the types.
 
 use super::check::Checker;
@@ -213,12 +213,12 @@ fn type_test(call: &IdedExpr, name: &IdedExpr) -> Option<(Path, Shape)> {
     Some((path(of)?, function::named(name)?))
 }
 
-/// What is typed at no great cost: conditions are looked at more than once.
+/// An expression that is cheap to type: conditions are typed more than once.
 fn path_or_literal(node: &IdedExpr) -> bool {
     matches!(node.expr, Expr::Literal(_)) || path(node).is_some()
 }
 
-/// What is known of a value that equals one of another type.
+/// The type of a value that equals one of another type.
 fn narrowed(kind: Type, equals: &Type) -> Type {
     if equals.shape == Shape::Null {
         return Type::null();
@@ -232,7 +232,7 @@ fn narrowed(kind: Type, equals: &Type) -> Type {
     Type { shape, nullable }
 }
 
-/// What is known of a value of which `type(x)` says this. A declared type stays: `string` is the
+/// The type of a value for which `type(x)` returns this. A declared type stays: `string` is the
 /// type of timestamps, too.
 fn tested(kind: Type, shape: Shape) -> Type {
     match (&kind.shape, &shape) {
@@ -242,7 +242,7 @@ fn tested(kind: Type, shape: Shape) -> Type {
     }
 }
 
-/// What holds either way.
+/// The facts that hold in both cases.
 fn common(one: &Facts, other: &Facts) -> Facts {
     let both = one.iter().filter_map(|(path, kind)| Some((path, kind.join(other.get(path)?))));
     both.map(|(path, kind)| (path.clone(), kind)).collect()

@@ -21,10 +21,10 @@ pub struct Formula {
     uses_record: bool,
 }
 
-/// What the formulas of one record may cost together, in one direction: 10 ms at most. A write in
+/// The most that the formulas of one record may cost together, in one direction: 10 ms. A write in
 /// an older version evaluates them five times while all other writes wait, and an event is
-/// converted up to four times; with this limit, either takes at most half of the tenth of a second
-/// that one account may keep others waiting.
+/// converted up to four times. With this limit, either takes at most half of the tenth of a second
+/// that one account may make others wait.
 pub const CONVERSION_UNITS: u64 = 100_000;
 
 /// The functions of CEL, those for numbers (`math.round`) and texts (`split`), and two for
@@ -51,8 +51,8 @@ impl Formula {
         Formula { expression, uses_record }
     }
 
-    /// What is wrong with the types of a formula that makes values of the field `made` from those
-    /// of `given`. `record`: the other fields that it sees. `or_null`: it may make null.
+    /// The type errors of a formula that makes values of the field `made` from those of `given`.
+    /// `record`: the other fields that it sees. `or_null`: it may make null.
     pub fn check(
         &self,
         given: &Field,

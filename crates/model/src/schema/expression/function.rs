@@ -11,15 +11,15 @@ pub(super) enum Class {
     Text,
     Number,
     Whole,
-    /// What is no `int`, though it may be whole.
+    /// A number that is no `int`, though it may be whole.
     Fraction,
     /// Text, list or object.
     Sized,
     /// A list of texts.
     Texts,
-    /// What has a number in it: numbers and texts.
+    /// A value with a number in it: numbers and texts.
     Numeric,
-    /// What can be written as text.
+    /// A value that can be written as text.
     Printable,
     Any,
 }
@@ -58,8 +58,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("type", Style::Global, &[Class::Any], Shape::Type),
 ];
 
-/// What the formulas of a `convert` can call besides. None of them makes texts longer than `cost`
-/// reckons.
+/// Functions for the formulas of a `convert` only. None of them makes texts longer than `cost`
+/// calculates.
 pub(super) const FORMULAS: &[Function] = &[
     function("math.round", Style::Global, &[Class::Fraction], Shape::Double),
     function("math.floor", Style::Global, &[Class::Fraction], Shape::Double),
@@ -78,7 +78,7 @@ pub(super) const FORMULAS: &[Function] = &[
 /// The name before the dot of functions that have one.
 pub(super) const NAMESPACE: &str = "math";
 
-/// Types that an expression can compare `type(x)` with, and the shape of what has them.
+/// Types that an expression can compare `type(x)` with, and the shapes of their values.
 pub(super) const TYPE_NAMES: &[(&str, Shape)] = &[
     ("bool", Shape::Bool),
     ("double", Shape::Double),
@@ -109,7 +109,7 @@ impl Function {
     }
 }
 
-/// The shape of what has a type of this name.
+/// The shape of values of the type with this name.
 pub(super) fn named(name: &str) -> Option<Shape> {
     let (name, shape) = TYPE_NAMES.iter().find(|(known, _)| *known == name)?;
     Some(match *name {
@@ -151,7 +151,7 @@ impl Class {
     }
 }
 
-/// What an operator gives for two operands, neither of which is null; none where the library has no
+/// The result of an operator for two operands, neither of which is null. None if the library has no
 /// such operation.
 pub(super) fn binary(operator: &str, left: &Shape, right: &Shape) -> Option<Shape> {
     use Shape::{Bool, Double, Int, List, Nothing, Text};

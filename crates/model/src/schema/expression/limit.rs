@@ -13,9 +13,9 @@ pub(super) const DEPTH: usize = 20;
 /// Longest run of `!` or `-`, on which it recurses too.
 const OPERATOR_RUN: usize = 8;
 
-/// Most levels of a parsed expression: each operator, call and member adds one to what is below
-/// it. A level takes 40 KiB of the stack where the library is built without optimisation, and
-/// expressions are evaluated on threads with 2 MiB.
+/// Most levels of a parsed expression: each operator, call and member adds one to those below it. A
+/// level takes 40 KiB of the stack if the library is built without optimisation, and expressions
+/// are evaluated on threads with 2 MiB.
 pub(super) const LEVELS: usize = 32;
 
 pub(super) const TOO_DEEP: &str = "an expression has at most 32 levels of operators, calls and \

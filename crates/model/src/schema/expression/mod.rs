@@ -44,7 +44,7 @@ static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()
 #[derive(Clone)]
 pub struct Expression {
     pub text: String,
-    /// Where it stands in the schema file: line and column, both from 1.
+    /// Its place in the schema file: line and column, both from 1.
     pub place: Option<(usize, usize)>,
     /// Byte offset of its first character in the schema file; of the string that holds it where
     /// that has escapes, and then the second is false.
@@ -59,7 +59,7 @@ struct Syntax {
     cost: Cost,
 }
 
-/// What an expression can see.
+/// The values that an expression can see.
 pub struct Inputs<'a> {
     /// The record before the change.
     pub record: &'a Map<String, Value>,
@@ -85,7 +85,7 @@ pub struct Fault {
 }
 
 impl Expression {
-    /// Compiles a text. What it names and of which types is for `check`.
+    /// Compiles a text. `check` checks its names and types.
     pub fn compile(text: &str) -> Result<Expression, Complaint> {
         limit::check_text(text).map_err(|message| Complaint { at: 0, message })?;
         let syntax = Arc::new(parse(text)?);

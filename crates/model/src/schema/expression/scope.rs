@@ -1,4 +1,4 @@
-//! What an expression can name, with its types: `record`, `request`, `client`, `now`; or `event`;
+//! The names in an expression, with their types: `record`, `request`, `client`, `now`; or `event`;
 //! or `value` and `record`. Made from the fields of a collection and the parameters of an action.
 
 use super::function::{self, Function};
@@ -12,7 +12,7 @@ pub struct Scope {
     variables: Vec<(&'static str, Type)>,
     /// For filters: the types of events, and what `event.data.object` is in each.
     variants: Vec<(String, Type)>,
-    /// Functions that can be called beside those of all expressions.
+    /// Functions that can be called in addition to those of all expressions.
     pub(super) functions: &'static [Function],
 }
 
@@ -70,8 +70,8 @@ impl Scope {
     }
 }
 
-/// A record with everything that is kept of it. `number`: what a `number` is, which differs between
-/// records, where it is always a `double`, and JSON as it is sent.
+/// A record with all its stored fields. `number`: the type of a `number`, which is always a
+/// `double` in records, but not in JSON as it is sent.
 pub(super) fn record(collection: &Collection, number: Shape) -> Type {
     let id = if collection.feed.is_some() { Shape::Int } else { Shape::Text };
     let mut members = vec![
@@ -90,14 +90,14 @@ fn member(collection: &Collection, field: &Field, number: &Shape) -> Member {
     // The reference to the parent is the first field of a child.
     let first = collection.fields.first().filter(|_| collection.parent.is_some());
     let is_parent = first.is_some_and(|first| first.name == field.name);
-    // Clients of newer versions do not send what is removed.
+    // Clients of newer versions do not send removed fields.
     let sent = field.required && !field.removed && !field.voidable;
     let always = is_state || is_parent || sent;
     Member::new(&field.name, if always { kind } else { kind.or_null() })
 }
 
 fn typed(field: &Field, number: Shape) -> Type {
-    // Of an outgrown field clients of older versions may have written other values.
+    // Clients of older versions may have written other values into an outgrown field.
     if field.kind != Kind::String || field.choices.is_empty() || field.outgrown {
         return kind_of(&field.kind, number);
     }

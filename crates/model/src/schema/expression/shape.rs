@@ -1,10 +1,10 @@
-//! The types of expressions: what is known of a value before there is one. Knows nothing of syntax.
+//! The types of expressions: what is known of a value before evaluation. Knows nothing of syntax.
 
 use super::words::Words;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a value can be.
+/// The type of a value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Type {
     pub shape: Shape,
@@ -14,7 +14,7 @@ pub struct Type {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Shape {
-    /// No value at all: the item of an empty list, or what stands where no evaluation comes.
+    /// No value at all: the item of an empty list, or an expression that is never evaluated.
     Nothing,
     /// Null and nothing else.
     Null,
@@ -36,7 +36,7 @@ pub enum Shape {
     Object(Arc<Object>),
     /// An object of which nothing is known but that its keys are texts.
     Map,
-    /// What `type(x)` returns.
+    /// The result of `type(x)`.
     Type,
     /// Anything.
     Any,
@@ -45,7 +45,7 @@ pub enum Shape {
 /// An object with known members.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Object {
-    /// What a member is called in messages: "field", "parameter", "member".
+    /// The word for a member in messages: "field", "parameter", "member".
     pub noun: &'static str,
     pub members: Vec<Member>,
 }
@@ -75,7 +75,7 @@ impl Type {
         Type { nullable: true, ..self }
     }
 
-    /// What is left without null: nothing of null itself, where it is asked once more.
+    /// The type without null. Null itself becomes nothing.
     pub fn not_null(self) -> Type {
         let shape = if self.shape == Shape::Null { Shape::Nothing } else { self.shape };
         Type::of(shape)
@@ -89,7 +89,7 @@ impl Type {
         Type::of(Shape::Object(Arc::new(Object { noun, members })))
     }
 
-    /// What a value is that is one or the other.
+    /// The type of a value that has one type or the other.
     pub fn join(&self, other: &Type) -> Type {
         let nullable = self.nullable || other.nullable;
         Type { shape: self.shape.join(&other.shape), nullable }

@@ -128,7 +128,7 @@ fn what_can_be_null_is_asked_first() {
     }
 }
 
-/// The members of an `object` field are whatever a client sent.
+/// The members of an `object` field are those that a client sent.
 #[test]
 fn what_may_be_absent_or_of_any_type_is_asked_first() {
     refused("record.the_bag.x == 1", 14, "`record.the_bag.x` may be absent; ask first: `has(");

@@ -13,7 +13,7 @@ const SHOWN_CHARS: usize = 60;
 /// A list of texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Words {
-    /// What one of them is called in messages: "event type", "value of `status`".
+    /// The word for one of them in messages: "event type", "value of `status`".
     pub noun: String,
     pub all: Vec<String>,
 }

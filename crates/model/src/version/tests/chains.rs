@@ -1,4 +1,4 @@
-//! Several changes on one way, old names beside new ones, and versions that differ in nothing.
+//! Several changes of one field, old names next to new ones, and versions without differences.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn paths_are_named_where_the_version_has_them() {
         ("k.isbn.y", None),
         ("k.z", Some("k.z")),
         ("name", Some("labels.name")),
-        // There, it is the other one.
+        // In the oldest version, this path is that of `name`.
         ("labels.name", None),
         ("labels.z", Some("labels.z")),
     ] {

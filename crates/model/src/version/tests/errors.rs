@@ -1,4 +1,4 @@
-//! What goes wrong is told in the words of the version, and decided over the record as it is now.
+//! Errors use the words of the version, and are decided over the current record.
 
 use super::*;
 use crate::caller::Scope;
@@ -134,9 +134,9 @@ fn errors_use_the_words_of_the_version() {
     assert_eq!(found, [("title", Code::UnknownField), ("name", Code::Required)]);
     let taken = Violation::new("title", Code::NotUnique, "Another book has this `title`.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("A"))]);
-    let told = fixture.old().explain(BOOKS, &Fields::new(), taken);
-    assert_eq!(told.message, "Another book has this `name`.");
-    assert_eq!((told.param.as_deref(), &told.value), (Some("name"), &Some(json!("A"))));
+    let problem = fixture.old().explain(BOOKS, &Fields::new(), taken);
+    assert_eq!(problem.message, "Another book has this `name`.");
+    assert_eq!((problem.param.as_deref(), &problem.value), (Some("name"), &Some(json!("A"))));
     let sent = object(json!({"name": "A", "price": 1001}));
     let problem = fixture.old().body(BOOKS, sent, Mode::Create).unwrap_err();
     assert_eq!(problem.param.as_deref(), Some("price"));
@@ -148,10 +148,10 @@ fn states_and_codes_of_refusals_are_those_of_the_version() {
     let current = fixture.record(json!({"title": "A", "status": "cancelled"}));
     let act = Change::Act { action: 0, params: Fields::new(), callout: None };
     let problem = fixture.decide(&current, act, false).unwrap_err();
-    let told = fixture.old().explain(BOOKS, &Fields::new(), problem);
-    assert_eq!(told.extra["current_state"], "canceled");
+    let problem = fixture.old().explain(BOOKS, &Fields::new(), problem);
+    assert_eq!(problem.extra["current_state"], "canceled");
     assert_eq!(
-        told.message,
+        problem.message,
         "`cancel` is not possible while the book is `canceled`; it needs open."
     );
     let view = fixture.old();
@@ -164,20 +164,20 @@ fn states_and_codes_of_refusals_are_those_of_the_version() {
         kind: "invalid_request_error".into(),
         code: "no_title".into(),
     });
-    let told = view.explain(BOOKS, &Fields::new(), refused);
-    assert_eq!(told.message, "The `name` is missing.");
-    assert_eq!(told.param.as_deref(), Some("name"));
-    assert_eq!(told.declared.as_ref().unwrap().code, "name_missing");
+    let problem = view.explain(BOOKS, &Fields::new(), refused);
+    assert_eq!(problem.message, "The `name` is missing.");
+    assert_eq!(problem.param.as_deref(), Some("name"));
+    assert_eq!(problem.declared.as_ref().unwrap().code, "name_missing");
 }
 
-/// What is wrong with a create of the oldest version: fields, codes, messages and values.
+/// The violations of a create in the oldest version: fields, codes, messages and values.
 fn refused(versions: &Versions, sent: Value) -> Vec<(String, Code, String, Option<Value>)> {
     let (view, _) = oldest(versions);
     let problem = view.body(0, object(sent), Mode::Create).unwrap_err();
     assert_eq!(problem.param.as_deref(), Some(&*problem.violations[0].field));
-    let told =
+    let parts =
         |one: &Violation| (one.field.clone(), one.code, one.message.clone(), one.value.clone());
-    problem.violations.iter().map(told).collect()
+    problem.violations.iter().map(parts).collect()
 }
 
 #[test]
@@ -198,12 +198,12 @@ fn a_violation_of_a_member_that_moved_out_names_its_path() {
     let (view, _) = oldest(&versions);
     let taken = Violation::new("sku", Code::NotUnique, "Another book has this `sku`.");
     let taken = Problem::of(Code::ValidationFailed, vec![taken.value(&json!("1"))]);
-    let told = view.explain(0, &Fields::new(), taken);
-    assert_eq!(told.message, "Another book has this `extra.sku`.");
-    assert_eq!((told.param.as_deref(), &told.value), (Some("extra.sku"), &Some(json!("1"))));
+    let problem = view.explain(0, &Fields::new(), taken);
+    assert_eq!(problem.message, "Another book has this `extra.sku`.");
+    assert_eq!((problem.param.as_deref(), &problem.value), (Some("extra.sku"), &Some(json!("1"))));
 }
 
-/// The limits of a kept field mean nothing to a client that sends it in another unit.
+/// The limits of a stored field mean nothing to a client that sends it in another unit.
 #[test]
 fn a_converted_value_that_newer_versions_refuse_is_named_as_it_was_sent() {
     let file = "[collections.orders.actions.pay.params]

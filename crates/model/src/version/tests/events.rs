@@ -1,4 +1,4 @@
-//! What was written under one version, told in another.
+//! Events that were written under one version, shown in another.
 
 use super::*;
 use crate::caller::Scope;
@@ -23,12 +23,12 @@ fn event(version: &str, object: Value, previous: Option<Value>) -> Event {
 }
 
 /// `data` of the event in each version, newest first.
-fn told(versions: &Versions, event: &Event) -> Vec<Value> {
+fn shown(versions: &Versions, event: &Event) -> Vec<Value> {
     let data = |view: &Arc<View>| {
         let envelope: Value =
             serde_json::from_str(&versions.envelope(event, view.index, 0)).unwrap();
         assert_eq!(envelope["api_version"], view.date);
-        // Whoever has only the newest's envelope and what stands beside it can say the same.
+        // The newest envelope and the note next to it suffice to show the same.
         let row = stored(versions.envelope(event, 0, 0), versions.note(event));
         let row: Value = serde_json::from_str(&versions.row(&row, view.index)).unwrap();
         assert_eq!(row, envelope);
@@ -58,7 +58,7 @@ fn an_event_is_shown_in_every_version_whichever_it_was_written_under() {
         let object = shape["object"].clone();
         let previous = Some(shape["previous_attributes"].clone());
         let event = event(&date(2 - place), object, previous);
-        assert_eq!(told(&versions, &event), shapes, "written under {}", event.api_version);
+        assert_eq!(shown(&versions, &event), shapes, "written under {}", event.api_version);
     }
     // Dates that the file does not know (any more) have the shape of the version before them.
     for (date, place) in [("2030-01-01", 0), ("2001-06-01", 1), ("1999-01-01", 2)] {
@@ -70,7 +70,7 @@ fn an_event_is_shown_in_every_version_whichever_it_was_written_under() {
 fn a_value_without_a_counterpart_is_null_in_the_newest_version_and_stays_in_older_ones() {
     let versions = service("price = 'integer'", &[CENTS]);
     let event = event(&date(0), json!({"price": 0.001}), None);
-    let [newest, oldest] = told(&versions, &event).try_into().unwrap();
+    let [newest, oldest] = shown(&versions, &event).try_into().unwrap();
     assert_eq!(newest, json!({"object": {"price": null}}));
     assert_eq!(oldest, json!({"object": {"price": 0.001}}));
     let kept = object(json!({"id": "book_1", "price": 0.001}));
@@ -86,8 +86,8 @@ fn events_show_old_names_next_to_new_ones() {
     let old = json!({"object": {"name": "B"}, "previous_attributes": {"name": "A"}});
     let of =
         |version: &str, name: &str| event(version, json!({name: "B"}), Some(json!({name: "A"})));
-    assert_eq!(told(&versions, &of(&date(0), "name")), [both.clone(), old.clone()]);
-    assert_eq!(told(&versions, &of(&date(1), "title")), [both, old]);
+    assert_eq!(shown(&versions, &of(&date(0), "name")), [both.clone(), old.clone()]);
+    assert_eq!(shown(&versions, &of(&date(1), "title")), [both, old]);
 }
 
 #[test]
@@ -100,11 +100,11 @@ fn events_show_removed_fields_to_versions_that_have_them() {
     let new = json!({"object": {"title": "B"}, "previous_attributes": {"title": "A"}});
     let old = json!({"object": {"title": "B", "nick": "n"},
         "previous_attributes": {"title": "A", "nick": "m"}});
-    assert_eq!(told(&versions, &event), [new.clone(), old.clone()]);
+    assert_eq!(shown(&versions, &event), [new.clone(), old.clone()]);
     // Written before the field was removed.
     event.api_version = date(0);
     event.object = old["object"].to_string();
     event.previous = Some(old["previous_attributes"].to_string());
     event.hidden = None;
-    assert_eq!(told(&versions, &event), [new, old]);
+    assert_eq!(shown(&versions, &event), [new, old]);
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::problem::Code;
 use crate::validate::Mode;
 
-fn told(result: Result<Fields, crate::problem::Problem>) -> Vec<(String, Code)> {
+fn violations(result: Result<Fields, crate::problem::Problem>) -> Vec<(String, Code)> {
     let violations = result.err().map(|problem| problem.violations.clone()).unwrap_or_default();
     violations.into_iter().map(|one| (one.field, one.code)).collect()
 }
@@ -53,7 +53,7 @@ fn each_version_is_held_to_its_own_limits() {
         if wrong.is_none() {
             assert_eq!(made.as_ref().unwrap()[name], sent[name], "{version} {sent:?}");
         }
-        assert_eq!(told(made), expected, "{version} {sent:?}");
+        assert_eq!(violations(made), expected, "{version} {sent:?}");
     }
 }
 
@@ -73,7 +73,8 @@ fn old_limits_go_with_all_else_that_happened_to_the_field() {
     let made = |version: usize, sent: Value| {
         versions.get(version).unwrap().body(0, object(sent), Mode::Create)
     };
-    assert_eq!(told(made(2, json!({ "name": "long" }))), [("name".to_owned(), Code::TooLong)]);
+    let long = made(2, json!({ "name": "long" }));
+    assert_eq!(violations(long), [("name".to_owned(), Code::TooLong)]);
     assert_eq!(made(3, json!({ "name": "longer" })).unwrap()["title"], "longer");
     assert_eq!(made(3, json!({})).unwrap()["title"], "x");
     assert_eq!(made(4, json!({ "name": 123_456 })).unwrap()["title"], "123456");
@@ -137,7 +138,7 @@ fn limits_that_cannot_have_been_are_refused() {
     ] {
         let change = format!("limits = {{ field = '{name}', was = {was} }}");
         let found = parse(&file(field, &[&change])).unwrap_err();
-        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
-        assert!(told.iter().any(|one| one.contains(wrong)), "{wrong}: {told:?}");
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|one| one.contains(wrong)), "{wrong}: {found:?}");
     }
 }

@@ -8,11 +8,11 @@ use crate::record::Scalar;
 struct Case {
     fields: &'static str,
     change: &'static str,
-    /// A kept record and how it is shown.
+    /// A stored record and how it is shown.
     shown: &'static [(&'static str, &'static str)],
-    /// A create of the old version and what is kept.
+    /// A create of the old version and the stored record.
     created: &'static [(&'static str, &'static str)],
-    /// A kept record, a PATCH, and what changes.
+    /// A stored record, a PATCH, and the changed fields.
     patched: &'static [(&'static str, &'static str, &'static str)],
     /// The same for a PUT.
     replaced: &'static [(&'static str, &'static str, &'static str)],
@@ -475,7 +475,7 @@ fn lists_are_asked_in_the_words_of_the_version() {
         let keys: Vec<&str> = query.sort.iter().map(|key| &*key.field).collect();
         assert_eq!(keys, ["title", "created_at"]);
     }
-    // In the order of kept values where it is that of the shown ones: an index has it.
+    // In the order of the stored values if the shown ones have the same order: an index has it.
     let mut query = asked(&[], &["name", "rank_no", "pages", "kind"]);
     lens.query(&mut query);
     let words = [("cancelled", "canceled"), ("refunded", "canceled")];

@@ -1,4 +1,4 @@
-//! Random schemas with random pasts: what holds for every chain of changes, whatever they are.
+//! Random schemas with random histories: properties of every chain of changes.
 
 use super::super::samples;
 use super::*;
@@ -212,7 +212,7 @@ impl Fixture<'_> {
     fn check(&self, maker: &mut Maker) {
         let old = &self.view.schema.collections[0].fields;
         let mut kept = maker.record(&self.newest.fields);
-        // Removed fields are kept, too.
+        // Removed fields are stored, too.
         let removed = self.newest.fields.iter().filter(|field| field.removed);
         kept.extend(removed.map(|field| (field.name.clone(), json!("kept"))));
         self.shows_the_same_text(&kept);

@@ -1,4 +1,4 @@
-//! Close codes, and what the payload of a close frame says (RFC 6455 5.5.1, 7.4).
+//! Close codes, and the payload of a close frame (RFC 6455 5.5.1, 7.4).
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub mod code {
     pub const GOING_AWAY: u16 = 1001;
     pub const PROTOCOL_ERROR: u16 = 1002;
     pub const UNSUPPORTED: u16 = 1003;
-    /// Stands for a close frame without a code, and is never sent.
+    /// Means a close frame without a code, and is never sent.
     pub const NO_CODE: u16 = 1005;
     pub const INVALID_DATA: u16 = 1007;
     pub const POLICY: u16 = 1008;
@@ -22,7 +22,7 @@ pub mod code {
     pub const TRY_LATER: u16 = 1013;
 }
 
-/// What a client's close frame says.
+/// Reads the code and the reason of a client's close frame.
 pub(super) fn read(payload: Cow<'_, [u8]>) -> Result<Option<(u16, Cow<'_, str>)>, ProtocolError> {
     let code = match payload[..] {
         [] => return Ok(None),
@@ -39,8 +39,8 @@ pub(super) fn read(payload: Cow<'_, [u8]>) -> Result<Option<(u16, Cow<'_, str>)>
     reason.map(|reason| Some((code, reason))).ok_or(ProtocolError::NOT_UTF_8)
 }
 
-/// 1004 has no meaning yet; 1005, 1006 and 1015 stand for what did not come in a frame; up to 2999
-/// the rest is kept for later versions; above are those of libraries and applications.
+/// 1004 has no meaning yet. 1005, 1006 and 1015 never come in a frame. The rest up to 2999 is
+/// reserved for later versions of the protocol; libraries and applications use the codes above.
 fn may_be_sent(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }

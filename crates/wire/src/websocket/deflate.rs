@@ -1,6 +1,6 @@
 //! Compression of single messages (RFC 7692 7.2). Inflaters and deflaters are large (tens and
-//! hundreds of KB), so each thread has one of each and a message borrows it: neither side remembers
-//! a message for the next one (`no_context_takeover`), so nothing of it must stay.
+//! hundreds of KB), so each thread has one of each, and a message borrows it. No message depends on
+//! an earlier one (`no_context_takeover`), so a connection keeps no state of them.
 
 use std::cell::Cell;
 
@@ -9,7 +9,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::{ProtocolError, frame};
 
-/// What both sides agreed on about compression. They always agree to begin each message anew.
+/// The compression that both sides agreed on. Each message always starts with an empty context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Deflate {
     /// How far back the server's messages may refer, as a power of two: 9 to 15. Frames made for
@@ -20,21 +20,22 @@ pub struct Deflate {
 }
 
 impl Deflate {
-    /// What most clients agree on.
+    /// The parameters that most clients agree on.
     pub const USUAL: Deflate = Deflate { server_window_bits: 15, client_window_bits: 15 };
 }
 
-/// Below, what a message saves is less than a packet's head.
+/// The compression of a shorter message saves less than the head of a packet.
 const LEAST_BYTES: usize = 128;
-/// Of 1,000 bytes of JSON it leaves 290 in 12 µs; level 1 leaves 373 in 6 µs, level 6, zlib's
-/// default, 285 in 18 µs. Of 20,000 bytes: 4,204 in 57 µs, 5,930 in 39 µs, 4,022 in 139 µs.
+/// It compresses 1,000 bytes of JSON to 290 in 12 µs; level 1 to 373 in 6 µs; level 6, zlib's
+/// default, to 285 in 18 µs. It compresses 20,000 bytes to 4,204 in 57 µs; level 1 to 5,930 in 39
+/// µs; level 6 to 4,022 in 139 µs.
 const LEVEL: u32 = 2;
 /// Every message ends in these bytes, so nobody sends them (RFC 7692 7.2.1).
 const FLUSH: [u8; 4] = [0x00, 0x00, 0xff, 0xff];
-/// The same, and behind it a last block with nothing in it: whoever arrives at its end was at the
-/// end of a block before, and not in the middle of one that was cut off.
+/// The same, followed by an empty last block. An inflater that reaches its end was at the end of a
+/// block before, not in the middle of one that was cut off.
 const FLUSH_AND_END: [u8; 9] = [0x00, 0x00, 0xff, 0xff, 0x01, 0x00, 0x00, 0xff, 0xff];
-/// A thread's memory for output goes back if one message made it larger than this.
+/// A thread frees its output buffer if one message made it larger than this.
 const KEPT_BYTES: usize = 64 * 1024;
 const FIRST_BYTES: usize = 4 * 1024;
 
@@ -49,7 +50,8 @@ struct Deflater {
     out: Vec<u8>,
 }
 
-/// A compressed text frame; none where that does not pay: the text is short, or gets no shorter.
+/// A compressed text frame. None if the text is too short, or if compression does not make it
+/// shorter.
 pub fn deflated(payload: &str, deflate: &Deflate) -> Option<Bytes> {
     compressed(true, payload.as_bytes(), deflate)
 }
@@ -85,7 +87,7 @@ impl Deflater {
     /// The payload deflated, if that is shorter.
     fn run(&mut self, payload: &[u8]) -> Option<&[u8]> {
         self.compress.reset();
-        // One byte that stays free says that all has been written.
+        // If one byte stays free, the whole output has been written.
         self.out.reserve(payload.len() + FLUSH.len());
         self.compress.compress_vec(payload, &mut self.out, FlushCompress::Sync).ok()?;
         let is_complete = self.compress.total_in() == payload.len() as u64
@@ -95,13 +97,13 @@ impl Deflater {
     }
 }
 
-/// How long a compressed message may be: what cannot be made shorter gets a little longer, by five
-/// bytes for every block of the deflater.
+/// The most bytes of a compressed message: incompressible data grows by five bytes for every block
+/// of the deflater.
 pub(super) fn max_compressed_bytes(max_bytes: usize) -> usize {
     max_bytes.saturating_add(max_bytes / 16).saturating_add(256)
 }
 
-/// What a client deflated. It stops at the limit, however much more would come.
+/// Inflates a client's message. Stops at the limit, even if more data follows.
 pub(super) fn inflate(payload: &[u8], max_bytes: usize) -> Result<Vec<u8>, ProtocolError> {
     let mut inflater = INFLATER.take().unwrap_or_else(|| Decompress::new(false));
     inflater.reset(false);
@@ -121,13 +123,13 @@ const NOT_DEFLATE: ProtocolError = ProtocolError::invalid("The compressed data i
 
 impl Inflating {
     fn run(&mut self, mut payload: &[u8]) -> Result<(), ProtocolError> {
-        // A deflater that is flushed twice has nothing to say the second time.
+        // A deflater that is flushed twice writes nothing the second time.
         if payload.is_empty() {
             return Ok(());
         }
         self.out.reserve_exact(payload.len().saturating_mul(4).min(FIRST_BYTES));
-        // A client may mark its last block as the last one, and even begin again behind it
-        // (RFC 7692 7.2.3.4).
+        // A client may mark its last block as the last one, and even begin again after it (RFC 7692
+        // 7.2.3.4).
         while let Some(rest) = self.feed(payload)? {
             if rest.is_empty() {
                 return Ok(());
@@ -141,7 +143,7 @@ impl Inflating {
         }
     }
 
-    /// Inflates all of it; what is left over if the stream says that it ends before.
+    /// Inflates the input. Returns the rest of it if the stream ends before.
     fn feed<'i>(&mut self, mut input: &'i [u8]) -> Result<Option<&'i [u8]>, ProtocolError> {
         loop {
             self.make_room();
@@ -165,8 +167,8 @@ impl Inflating {
         }
     }
 
-    /// Twice the room whenever it is full, up to one byte over the limit, which proves that there
-    /// is too much.
+    /// Doubles the output buffer whenever it is full, up to one byte over the limit. That byte
+    /// proves that the message is too large.
     fn make_room(&mut self) {
         let (length, capacity) = (self.out.len(), self.out.capacity());
         if length == capacity {

@@ -1,18 +1,18 @@
-//! Which compression is agreed on: offers of `permessage-deflate` (RFC 7692 7.1) in the grammar of
-//! `Sec-WebSocket-Extensions` (RFC 6455 9.1). The first offer that can be met is taken; one with
-//! anything unknown or wrong in it is passed over.
+//! Negotiates compression: offers of `permessage-deflate` (RFC 7692 7.1) in the grammar of
+//! `Sec-WebSocket-Extensions` (RFC 6455 9.1). Accepts the first offer that the server can meet, and
+//! skips offers with unknown or wrong parameters.
 
 use http::header::SEC_WEBSOCKET_EXTENSIONS;
 use http::{HeaderMap, HeaderValue};
 
 use super::Deflate;
 
-/// The header does not follow the grammar: unlike an offer that nobody can meet, that is the end
-/// (RFC 6455 9.1).
+/// The header does not follow the grammar. Unlike an offer that the server cannot meet, this ends
+/// the handshake (RFC 6455 9.1).
 #[derive(Debug)]
 pub(super) struct Malformed;
 
-/// What was agreed on, and the header that says so.
+/// The agreed compression, and the header of the response.
 pub(super) fn agree(
     headers: &HeaderMap,
     compress: bool,
@@ -34,13 +34,13 @@ struct Offer<'h> {
     parameters: Vec<(&'h str, Option<&'h str>)>,
 }
 
-/// An offer that can be met. None: not named.
+/// An offer that the server can meet. None: the offer does not name the parameter.
 #[derive(Default)]
 struct Offered {
     server_no_context_takeover: bool,
     client_no_context_takeover: bool,
     server_max_window_bits: Option<u8>,
-    /// It may be named without a number, which says only that the server may set one.
+    /// A client may name it without a number: then the server may set one.
     client_max_window_bits: Option<Option<u8>>,
 }
 
@@ -54,7 +54,7 @@ fn meet(offer: &Offer<'_>) -> Option<Offered> {
             ("client_no_context_takeover", None) => {
                 !std::mem::replace(&mut offered.client_no_context_takeover, true)
             }
-            // A window of 8 bits is more than zlib can do without a header.
+            // Without a header, zlib cannot use a window of 8 bits.
             ("server_max_window_bits", Some(value)) => {
                 let bits = window_bits(value).filter(|bits| *bits > 8)?;
                 offered.server_max_window_bits.replace(bits).is_none()
@@ -92,8 +92,8 @@ impl Offered {
         }
     }
 
-    /// Says what was offered with a number; and always that each message begins anew, which a
-    /// server may say whether it was offered or not.
+    /// Repeats the parameters that were offered with a number. Always says that each message starts
+    /// with an empty context, which a server may say even if it was not offered.
     fn answer(&self) -> HeaderValue {
         let mut answer = String::from(
             "permessage-deflate; server_no_context_takeover; client_no_context_takeover",
@@ -111,7 +111,7 @@ impl Offered {
     }
 }
 
-/// What is left of one header.
+/// The unread rest of one header.
 struct Rest<'h>(&'h str);
 
 impl<'h> Rest<'h> {
@@ -145,7 +145,7 @@ impl<'h> Rest<'h> {
         if token.is_empty() { Err(Malformed) } else { Ok(token) }
     }
 
-    /// A token, or one in quotes. Nothing that a token may hold needs a backslash.
+    /// A token, plain or in quotes. No character of a token needs a backslash.
     fn value(&mut self) -> Result<&'h str, Malformed> {
         let Some(rest) = self.0.strip_prefix('"') else { return self.token() };
         self.0 = rest;

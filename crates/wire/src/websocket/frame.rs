@@ -1,5 +1,4 @@
-//! The writing side: complete frames of a server, not masked, each one to be shared by all who are
-//! to get it.
+//! The writing side: complete frames of a server, not masked, which all receivers share.
 
 use bytes::Bytes;
 
@@ -34,7 +33,8 @@ pub fn pong(payload: &[u8]) -> Bytes {
     whole(LAST | PONG, &payload[..payload.len().min(MAX_CONTROL_BYTES)])
 }
 
-/// As much of the reason as there is room for. [`code::NO_CODE`] makes a frame without either.
+/// A close frame with as much of the reason as fits. [`code::NO_CODE`] makes a frame without code
+/// and reason.
 pub fn close(code: u16, reason: &str) -> Bytes {
     if code == code::NO_CODE {
         return whole(LAST | CLOSE, &[]);

@@ -1,6 +1,6 @@
-//! The opening handshake (RFC 6455 4.2): whether a request asks for a WebSocket in the right way,
-//! and what the answer says. What came by HTTP/2 or HTTP/3 (RFC 8441, RFC 9220) looks like an
-//! upgrade without a key: the protocol itself has proved what the key proves on HTTP/1.1.
+//! The opening handshake (RFC 6455 4.2): checks a request for a WebSocket and builds the response.
+//! A request over HTTP/2 or HTTP/3 (RFC 8441, RFC 9220) looks like an upgrade without a key: the
+//! protocol itself proves what the key proves on HTTP/1.1.
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
@@ -16,7 +16,7 @@ use super::{Deflate, extensions};
 /// RFC 6455 1.3: proves that the server knows what it agrees to.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// What a server is ready to agree to.
+/// The parameters that a server accepts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'o> {
     /// Subprotocols, the preferred one first.
@@ -24,26 +24,27 @@ pub struct Options<'o> {
     pub compress: bool,
 }
 
-/// A handshake that is answered with 101, these headers and a take-over.
+/// A valid handshake: the response is 101 with these headers, then the connection is taken over.
 #[derive(Clone, Debug)]
 pub struct Accepted {
     pub headers: HeaderMap,
-    /// The first of ours that the client offers. A browser that offered some and got none gives up.
+    /// The first of the server's subprotocols that the client offers. A browser that offered some
+    /// and got none closes the connection.
     pub protocol: Option<String>,
     pub deflate: Option<Deflate>,
 }
 
-/// A request that asks for no WebSocket, or in a wrong way.
+/// A request that does not ask for a WebSocket, or asks in a wrong way.
 #[derive(Clone, Debug)]
 pub struct Refused {
     pub status: StatusCode,
-    /// What the status asks for: `Allow`, or `Upgrade` and the version that is spoken here.
+    /// The headers that belong to the status: `Allow`, or `Upgrade` and the supported version.
     pub headers: HeaderMap,
     /// One sentence for the person who sent the request.
     pub reason: &'static str,
 }
 
-/// Judges an opening handshake.
+/// Checks an opening handshake.
 pub fn accept(
     method: &Method,
     version: Version,
@@ -70,7 +71,8 @@ pub fn accept(
     Ok(Accepted { headers: answer, protocol: protocol.map(str::to_owned), deflate })
 }
 
-/// The subprotocols a client offers, the preferred one first. One that is no token stands here too.
+/// The subprotocols that a client offers, the preferred one first, including those that are no
+/// tokens.
 pub fn offered_protocols(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     elements(headers, SEC_WEBSOCKET_PROTOCOL)
 }
@@ -110,7 +112,7 @@ fn key(headers: &HeaderMap) -> Result<&[u8], Refused> {
         .ok_or(Refused::bad("Sec-WebSocket-Key must be 16 bytes in base64, once."))
 }
 
-/// The hash is no protection and needs not be one.
+/// The protocol requires SHA-1 here; the hash protects nothing.
 fn proof(key: &[u8]) -> HeaderValue {
     let mut sha1 = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
     sha1.update(key);
@@ -143,7 +145,7 @@ fn names(headers: &HeaderMap, name: HeaderName, element: &str) -> bool {
     elements(headers, name).any(|named| named.eq_ignore_ascii_case(element))
 }
 
-/// The value of a header that must not be there twice.
+/// The value of a header that must not occur twice.
 fn only(headers: &HeaderMap, name: HeaderName) -> Option<&[u8]> {
     let mut values = headers.get_all(name).into_iter();
     let value = values.next()?.as_bytes();

@@ -1,5 +1,5 @@
-//! The head of a client's frame (RFC 6455 5.2), and every rule that can be kept by looking at one
-//! head alone.
+//! The head of a client's frame (RFC 6455 5.2), and every rule that can be checked with one head
+//! alone.
 
 use super::ProtocolError;
 
@@ -37,8 +37,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head these bytes begin with; none if there must be more of them. A fault that the first
-    /// two tell is told without waiting for the rest.
+    /// Reads the head at the start of these bytes. None if it is incomplete. A fault in the first
+    /// two bytes is reported at once, before the rest arrives.
     pub(super) fn read(bytes: &[u8]) -> Result<Option<Head>, ProtocolError> {
         let [first, second, rest @ ..] = bytes else { return Ok(None) };
         let (opcode, is_compressed) = kind(*first)?;
@@ -79,7 +79,8 @@ fn kind(first: u8) -> Result<(Opcode, bool), ProtocolError> {
     }
 }
 
-/// The length, and what follows it. What cannot be counted here is larger than any limit.
+/// The length, and the bytes after it. A length that does not fit the type is larger than any
+/// limit.
 fn length(short: usize, rest: &[u8]) -> Result<Option<(usize, &[u8])>, ProtocolError> {
     let (length, least, rest) = match short {
         126 => {

@@ -1,5 +1,5 @@
-//! The reading side of one connection: bytes as they came in, messages out, every rule of
-//! RFC 6455 5 kept on the way. A connection where nothing is half received holds no buffer.
+//! The reading side of one connection: takes bytes, returns messages, and checks every rule of RFC
+//! 6455 5. A connection without a partly received message holds no buffer.
 
 use std::borrow::Cow;
 use std::mem;
@@ -8,12 +8,12 @@ use super::head::{self, Head, Opcode};
 use super::message::{self, Message};
 use super::{Deflate, ProtocolError, Received, close, deflate, mask};
 
-/// What a client has sent of which the end has not come.
+/// The state of one connection, with the part of a message or frame that has arrived.
 #[derive(Debug)]
 pub struct Incoming {
     max_message_bytes: usize,
     inflates: bool,
-    /// The client has closed or broken the protocol: nothing more is read.
+    /// The client has closed, or has broken the protocol: nothing more is read.
     is_over: bool,
     /// The beginning of a frame's head.
     head: [u8; head::MAX_BYTES],
@@ -21,13 +21,13 @@ pub struct Incoming {
     partial: Option<Box<Partial>>,
 }
 
-/// There is one only while something is half received.
+/// Exists only while a message or frame is partly received.
 #[derive(Debug, Default)]
 struct Partial {
-    /// Begun and not complete. Control frames may come in between.
+    /// The incomplete message. Control frames may arrive in between.
     message: Option<Message>,
     frame: Option<Frame>,
-    /// What has come of a control frame.
+    /// The received part of a control frame.
     control: Vec<u8>,
 }
 
@@ -41,8 +41,8 @@ struct Frame {
 }
 
 impl Incoming {
-    /// Messages may have so many bytes. Compressed ones may have a sixteenth more before they are
-    /// inflated: what cannot be made shorter gets a little longer.
+    /// The most bytes of a message. A compressed one may have a sixteenth more before it is
+    /// inflated: incompressible data grows a little.
     pub fn new(max_message_bytes: usize, deflate: Option<Deflate>) -> Incoming {
         Incoming {
             max_message_bytes,
@@ -54,9 +54,9 @@ impl Incoming {
         }
     }
 
-    /// The next thing the client says in these bytes, which are taken from the front and unmasked
-    /// where they stand. None: all were taken, and more are needed. What comes behind a close frame
-    /// or a fault is taken and thrown away.
+    /// Takes the next event from the front of these bytes, and unmasks them in place. None: all
+    /// bytes were taken, and more are needed. Bytes after a close frame or a fault are taken and
+    /// ignored.
     pub fn next<'b>(
         &mut self,
         bytes: &mut &'b mut [u8],
@@ -73,12 +73,12 @@ impl Incoming {
         received
     }
 
-    /// Whether something is half received: a client that leaves now leaves in mid-sentence.
+    /// Whether a message or frame is partly received: a client that disconnects now loses it.
     pub fn is_partial(&self) -> bool {
         self.head_bytes > 0 || self.partial.is_some()
     }
 
-    /// How much memory is held for what is half received: never more than a message may have.
+    /// The memory for the partly received message: never more than the largest message.
     pub fn held_bytes(&self) -> usize {
         let Some(partial) = &self.partial else { return 0 };
         partial.control.capacity() + partial.message.as_ref().map_or(0, Message::capacity)
@@ -110,7 +110,7 @@ impl Incoming {
         }
     }
 
-    /// The head of the next frame, kept here if only a part of it has come.
+    /// The head of the next frame. Stores it here if only a part has arrived.
     fn take_head(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Head>, ProtocolError> {
         if self.head_bytes == 0
             && let Some(head) = Head::read(bytes)?
@@ -129,7 +129,7 @@ impl Incoming {
         Ok(None)
     }
 
-    /// The rules that depend on what came before, and the limit.
+    /// Checks the limit, and the rules that depend on earlier frames.
     fn admit(&self, head: &Head) -> Result<(), ProtocolError> {
         if head.opcode.is_control() {
             return Ok(());
@@ -180,7 +180,7 @@ impl Incoming {
         partial.frame = Some(Frame { opcode, is_last, left: length, mask });
     }
 
-    /// Takes what there is of the payload that is arriving.
+    /// Takes the available part of the payload.
     fn go_on<'b>(&mut self, bytes: &mut &mut [u8]) -> Result<Option<Received<'b>>, ProtocolError> {
         let is_compressed = self.message().is_some_and(Message::is_compressed);
         let max_bytes = self.max_bytes(is_compressed);
@@ -204,13 +204,13 @@ impl Incoming {
         if frame.left > 0 { Ok(None) } else { self.complete() }
     }
 
-    /// The frame is complete; perhaps its message is.
+    /// Ends a frame, and its message if this was the last frame.
     fn complete<'b>(&mut self) -> Result<Option<Received<'b>>, ProtocolError> {
         let Some(mut partial) = self.partial.take() else { return Ok(None) };
         let Some(frame) = partial.frame.take() else { return Ok(None) };
         if frame.opcode.is_control() {
             let payload = mem::take(&mut partial.control);
-            // Goes on only if the frame came in the middle of a message.
+            // The message continues if the control frame came in the middle of it.
             self.partial = partial.message.is_some().then_some(partial);
             return control(frame.opcode, Cow::Owned(payload)).map(Some);
         }
@@ -232,7 +232,7 @@ fn control(opcode: Opcode, payload: Cow<'_, [u8]>) -> Result<Received<'_>, Proto
     })
 }
 
-/// So many bytes from the front.
+/// Takes this many bytes from the front.
 fn take<'b>(bytes: &mut &'b mut [u8], count: usize) -> &'b mut [u8] {
     let (taken, rest) = mem::take(bytes).split_at_mut(count);
     *bytes = rest;

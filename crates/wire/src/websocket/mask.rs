@@ -1,7 +1,7 @@
-//! The mask that every client's payload wears, so that no proxy takes it for something else
-//! (RFC 6455 5.3). No secret: only to be fast.
+//! The mask of every client payload, so that no proxy takes it for something else (RFC 6455 5.3).
+//! It is no secret; the code only has to be fast.
 
-/// Takes the mask off, or puts it on: the payload begins with the mask's first byte.
+/// Removes or adds the mask: the payload begins with the mask's first byte.
 pub(super) fn apply(payload: &mut [u8], mask: [u8; 4]) {
     let [a, b, c, d] = mask;
     let word = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -14,7 +14,7 @@ pub(super) fn apply(payload: &mut [u8], mask: [u8; 4]) {
     }
 }
 
-/// The mask as it stands behind so many bytes.
+/// The mask after this many bytes.
 pub(super) fn behind(mut mask: [u8; 4], count: usize) -> [u8; 4] {
     mask.rotate_left(count % 4);
     mask

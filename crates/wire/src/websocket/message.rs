@@ -1,5 +1,5 @@
-//! A message that arrives in pieces. Its memory grows with what has come, not with what a head
-//! promised, and never beyond the limit.
+//! A message that arrives in pieces. Its memory grows with the received bytes, not with the
+//! announced length, and never beyond the limit.
 
 use std::borrow::Cow;
 
@@ -8,15 +8,15 @@ use super::head::Opcode;
 use super::utf8::Text;
 use super::{ProtocolError, Received};
 
-/// A first piece of a few bytes is mostly followed by more.
+/// More bytes usually follow a first piece of a few bytes.
 const LEAST_CAPACITY: usize = 64;
 
 #[derive(Debug)]
 pub(super) enum Message {
     Text(Text),
     Binary(Vec<u8>),
-    /// Inflated when all of it is there: an inflater is larger than most messages, so none is kept
-    /// for those that are under way.
+    /// Inflated when it is complete: an inflater is larger than most messages, so incomplete
+    /// messages have none.
     Deflated {
         is_text: bool,
         bytes: Vec<u8>,
@@ -51,7 +51,7 @@ impl Message {
         }
     }
 
-    /// Takes a piece. No more than `most` bytes come in all, as far as is known.
+    /// Adds a piece. The message has at most `most` bytes, as far as is known.
     pub(super) fn push(&mut self, piece: &[u8], most: usize) -> Result<(), ProtocolError> {
         let needed = self.len() + piece.len();
         match self {
@@ -80,7 +80,7 @@ impl Message {
     }
 }
 
-/// A message that stands in one piece where it came.
+/// A message that is contiguous in the received bytes.
 pub(super) fn whole<'b>(is_text: bool, payload: &'b [u8]) -> Result<Received<'b>, ProtocolError> {
     if !is_text {
         return Ok(Received::Binary(Cow::Borrowed(payload)));
@@ -102,7 +102,7 @@ pub(super) fn inflated<'b>(
     Ok(Received::Text(text.into()))
 }
 
-/// Twice what there was, so that many small pieces are not copied again and again.
+/// Doubles the capacity, so that many small pieces are not copied repeatedly.
 fn room(capacity: usize, needed: usize, most: usize) -> usize {
     capacity.saturating_mul(2).max(LEAST_CAPACITY).min(most).max(needed)
 }

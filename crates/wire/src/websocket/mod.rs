@@ -1,11 +1,11 @@
-//! WebSocket (RFC 6455) with compression (RFC 7692), the server's side, without I/O: whether an
-//! opening handshake is one, what bytes mean that came from a client, and what is sent to one.
-//! The owner of a connection that was taken over ([`crate::Payload::TakeOver`]) drives it.
+//! WebSocket (RFC 6455) with compression (RFC 7692), the server's side, without I/O: checks the
+//! opening handshake, reads the bytes of a client, and builds the frames for clients. The owner of
+//! a connection that was taken over ([`crate::Payload::TakeOver`]) drives it.
 //!
-//! Nothing here lives as long as a connection but [`Incoming`], which holds no buffer while no
-//! message is half received. What is sent is complete frames that any number of clients may share:
-//! a server's frames are not masked, and none depends on one before it, because both sides always
-//! agree to forget what they compressed before (`no_context_takeover`).
+//! Only [`Incoming`] lives as long as a connection; it holds no buffer while no message is partly
+//! received. Frames for clients are complete, and any number of clients may share them: a server's
+//! frames are not masked, and none depends on an earlier one, because both sides always agree to
+//! compress each message alone (`no_context_takeover`).
 
 mod handshake;
 mod extensions;
@@ -26,17 +26,15 @@ pub use frame::{binary, close, ping, pong, text};
 pub use handshake::{Accepted, Options, Refused, accept, offered_protocols};
 pub use incoming::Incoming;
 
-/// What a client has sent. It borrows from the bytes it came in wherever it stands there in one
-/// piece.
+/// An event from a client. It borrows from the received bytes if it is contiguous there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Received<'b> {
     Text(Cow<'b, str>),
     Binary(Cow<'b, [u8]>),
-    /// To be answered by a [`pong`] with the same bytes.
+    /// The server answers with a [`pong`] with the same bytes.
     Ping(Cow<'b, [u8]>),
     Pong,
-    /// The client closes, perhaps with a code and a reason. Nothing it sends afterwards is
-    /// read.
+    /// The client closes, perhaps with a code and a reason. The server reads nothing after that.
     Close(Option<(u16, Cow<'b, str>)>),
 }
 

@@ -1,5 +1,5 @@
-//! Text that arrives in pieces, which may end within a character: each byte is judged as it comes,
-//! so that half a message of nonsense is not waited for to its end.
+//! Checks text that arrives in pieces, which may end within a character. Checks each byte when it
+//! arrives, so that a fault is found before the message ends.
 
 use super::ProtocolError;
 
@@ -42,7 +42,7 @@ impl Text {
         if self.begun_bytes == 0 { Ok(self.complete) } else { Err(ProtocolError::NOT_UTF_8) }
     }
 
-    /// Completes the character that the last piece began; what is left of this one.
+    /// Completes the character that the last piece began; returns the rest of this piece.
     fn complete_character<'p>(&mut self, mut piece: &'p [u8]) -> Result<&'p [u8], ProtocolError> {
         while self.begun_bytes > 0
             && let Some((next, rest)) = piece.split_first()
@@ -56,7 +56,7 @@ impl Text {
         Ok(piece)
     }
 
-    /// Moves the character if it is complete, and says if it can never be.
+    /// Moves the character if it is complete. Fails if it can never be.
     fn check_begun(&mut self) -> Result<(), ProtocolError> {
         match str::from_utf8(&self.begun[..self.begun_bytes]) {
             Ok(character) => {
@@ -70,8 +70,8 @@ impl Text {
     }
 }
 
-/// How many bytes at the end belong to a character that is not complete yet: one judgement of the
-/// rest is then enough.
+/// The number of bytes at the end that belong to an incomplete character: the rest can be checked
+/// at once.
 fn begun_at_the_end(piece: &[u8]) -> usize {
     let last = piece.iter().rev().take(3);
     for (back, byte) in (1..).zip(last) {
@@ -91,7 +91,7 @@ fn begun_at_the_end(piece: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    /// How many bytes are taken before the fault is told; none if there is none.
+    /// The number of bytes before the fault is reported; none without a fault.
     fn fault_after(bytes: &[u8]) -> Option<usize> {
         let mut text = Text::default();
         let fault = bytes.iter().position(|byte| text.push(&[*byte]).is_err());

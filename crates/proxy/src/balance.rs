@@ -31,34 +31,40 @@ pub(crate) struct Backend {
     pub(crate) server: Server,
     /// The server without the limit of requests: a check does not wait behind them.
     pub(crate) probe: Target,
-    pub(crate) health: Health,
-    pub(crate) metrics: ServerMetrics,
-    /// Requests in progress; long streams are counted in `streams`.
+    pub(crate) health: Arc<Health>,
+    pub(crate) metrics: Arc<ServerMetrics>,
+    load: Arc<Load>,
+}
+
+/// Requests in progress at a server.
+#[derive(Default)]
+struct Load {
     active: AtomicUsize,
+    /// Long streams are counted apart.
     streams: AtomicUsize,
 }
 
 impl Backend {
-    fn new(server: &Server, group: &Group) -> Backend {
+    /// `before`: the same server of the configuration before, whose state goes on.
+    fn new(server: &Server, group: &Group, before: Option<&Backend>) -> Backend {
         let backlog =
             Backlog { active: group.max_active, queued: group.max_waiting, wait: MAX_WAIT };
         let target = server.target.clone().with_backlog(backlog);
         Backend {
             server: Server { target, ..server.clone() },
             probe: server.target.clone(),
-            health: Health::default(),
-            metrics: ServerMetrics::default(),
-            active: AtomicUsize::new(0),
-            streams: AtomicUsize::new(0),
+            health: before.map(|before| before.health.clone()).unwrap_or_default(),
+            metrics: before.map(|before| before.metrics.clone()).unwrap_or_default(),
+            load: before.map(|before| before.load.clone()).unwrap_or_default(),
         }
     }
 
     pub(crate) fn active(&self) -> usize {
-        self.active.load(Ordering::Relaxed)
+        self.load.active.load(Ordering::Relaxed)
     }
 
     pub(crate) fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
+        self.load.streams.load(Ordering::Relaxed)
     }
 
     /// The share of requests it gets, which grows after a failure until it is back to its weight.
@@ -75,7 +81,7 @@ pub(crate) struct InProgress {
 
 impl InProgress {
     pub(crate) fn begin(backend: &Arc<Backend>) -> InProgress {
-        backend.active.fetch_add(1, Ordering::Relaxed);
+        backend.load.active.fetch_add(1, Ordering::Relaxed);
         InProgress { backend: backend.clone(), is_stream: false }
     }
 
@@ -83,31 +89,41 @@ impl InProgress {
     /// with many of them is not a busy one.
     pub(crate) fn becomes_stream(&mut self) {
         if !std::mem::replace(&mut self.is_stream, true) {
-            self.backend.active.fetch_sub(1, Ordering::Relaxed);
-            self.backend.streams.fetch_add(1, Ordering::Relaxed);
+            self.backend.load.active.fetch_sub(1, Ordering::Relaxed);
+            self.backend.load.streams.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for InProgress {
     fn drop(&mut self) {
-        let count = if self.is_stream { &self.backend.streams } else { &self.backend.active };
+        let Load { active, streams } = &*self.backend.load;
+        let count = if self.is_stream { streams } else { active };
         count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Pool {
-    /// Servers that `before` has as well keep their state.
+    /// Servers that `before` has as well keep their state, whatever else has changed.
     pub(crate) fn new(group: Group, before: Option<&Pool>) -> Pool {
         let limits = |group: &Group| (group.max_active, group.max_waiting);
-        let before = before.filter(|before| limits(&before.group) == limits(&group));
-        let known = |server: &Server| {
-            let before = before?.backends.iter();
-            before.clone().find(|b| b.server.url == server.url && b.server.weight == server.weight)
-        };
-        let backend = |server: &Server| match known(server) {
-            Some(backend) => backend.clone(),
-            None => Arc::new(Backend::new(server, &group)),
+        let known =
+            |server: &Server| before?.backends.iter().find(|old| old.server.url == server.url);
+        let backend = |server: &Server| {
+            let old = known(server);
+            let is_same = |old: &&Arc<Backend>| {
+                let before = before.map(|before| limits(&before.group));
+                old.server.is_same(server) && before == Some(limits(&group))
+            };
+            let backend = match old.filter(is_same) {
+                // Its limit goes on to count the requests in progress.
+                Some(backend) => backend.clone(),
+                None => Arc::new(Backend::new(server, &group, old.map(|old| &**old))),
+            };
+            if group.check.is_none() {
+                backend.health.forget_checks();
+            }
+            backend
         };
         let backends: Vec<_> = group.servers.iter().map(backend).collect();
         let credits = Mutex::new(vec![0; backends.len()]);
@@ -243,6 +259,21 @@ mod tests {
             let moved = pool.choose(client(*number), &[2], now).unwrap().0;
             assert!(moved == *place || *place == 2);
         }
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_known_and_forgets_checks_that_are_off() {
+        let old = pool(Balance::RoundRobin, &[1, 1]);
+        let now = Instant::now();
+        let _busy = InProgress::begin(&old.backends[0]);
+        old.backends[0].health.set_checked(false, now);
+        let changed = Group { max_active: 7, ..old.group.clone() };
+        let new = Pool::new(changed, Some(&old));
+        assert!(!new.backends[0].health.is_usable(now));
+        assert_eq!(new.backends[0].active(), 1);
+        let unchecked = Group { check: None, ..new.group.clone() };
+        let new = Pool::new(unchecked, Some(&new));
+        assert!(new.backends[0].health.is_usable(now), "nothing would make it healthy again");
     }
 
     #[test]

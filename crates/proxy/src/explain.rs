@@ -5,19 +5,20 @@ use std::fmt::Write as _;
 use http::{Method, Uri};
 
 use crate::config::{Action, Config, Edits, Route};
+use crate::forward::is_long_poll;
 use crate::route::{self, Routes};
 
 /// A text for people; an error is a reason why the request would not be routed.
 pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, String> {
     let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let normal = route::normal(url.path());
-    let normal = normal.map_err(|_| "400: the path has dot segments or invalid escapes".to_owned());
-    let normal = normal?;
+    let bad_path = |_| "400: the path has several readings, or invalid escapes".to_owned();
+    let normal = normal.map_err(bad_path)?;
     let path = normal.as_deref().unwrap_or(url.path());
     let groups = config.groups;
     let routes = Routes::new(config.sites, None);
     let site = routes.site(host).ok_or(format!("421: no site has the host `{host}`"))?;
-    let served = site.route(path);
+    let served = site.route(path).map_err(bad_path)?;
     let route = &served.ok_or(format!("404: no route matches `{path}`"))?.route;
     let mut out = String::new();
     row(&mut out, "site", &site.name);
@@ -44,10 +45,12 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
             }
             row(&mut out, "retry", retry_class(method));
             let times = route.timeouts;
-            let times = format!(
-                "connect {:?}, send {:?}, read {:?}",
-                times.connect, times.send, times.read
-            );
+            let read = match is_long_poll(method, url) {
+                true => times.long_poll,
+                false => times.read,
+            };
+            let times =
+                format!("connect {:?}, send {:?}, read {read:?}", times.connect, times.send);
             row(&mut out, "timeouts", &times);
             row(&mut out, "max body", &format!("{} bytes", route.max_body_bytes));
         }

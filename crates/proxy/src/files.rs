@@ -26,11 +26,21 @@ struct Found {
     kind: &'static str,
 }
 
+/// Where a request leads.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The path of the request.
+    pub(crate) path: &'a str,
+    /// The part of it below the folder.
+    pub(crate) below: &'a str,
+    pub(crate) query: Option<&'a str>,
+}
+
 /// Answers a GET or HEAD request with a file.
 pub(crate) async fn respond(
     folder: &Path,
     method: &Method,
-    path: &str,
+    place: Place<'_>,
     headers: &HeaderMap,
 ) -> Result<Response, Failure> {
     if !matches!(*method, Method::GET | Method::HEAD) {
@@ -40,15 +50,16 @@ pub(crate) async fn respond(
         response.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(response);
     }
-    let relative = relative(path).ok_or_else(not_found)?;
-    let (folder, is_folder) = (folder.to_owned(), path.ends_with('/'));
+    let relative = relative(place.below).ok_or_else(not_found)?;
+    // `/docs` of the route `/docs/*` is the folder itself, without its slash.
+    let (folder, is_folder) = (folder.to_owned(), place.path.ends_with('/'));
     let found = spawn_blocking(move || find(&folder, &relative, is_folder)).await;
     match found {
         Ok(Ok(Some(found))) => Ok(send(found, headers).await),
-        Ok(Ok(None)) => Ok(redirect(path)),
+        Ok(Ok(None)) => Ok(redirect(place)),
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(not_found()),
         Ok(Err(error)) => {
-            tracing::warn!(%error, path, "a file cannot be read");
+            tracing::warn!(%error, path = place.path, "a file cannot be read");
             Err(not_found())
         }
         Err(_) => Err(Failure::wire(wire::Fault::Internal)),
@@ -78,7 +89,7 @@ fn find(folder: &Path, relative: &Path, is_folder: bool) -> io::Result<Option<Fo
     let root = folder.canonicalize()?;
     let mut path = root.join(relative).canonicalize()?;
     if path.is_dir() {
-        if !is_folder && relative != Path::new("") {
+        if !is_folder {
             return Ok(None);
         }
         path = path.join("index.html").canonicalize()?;
@@ -89,6 +100,10 @@ fn find(folder: &Path, relative: &Path, is_folder: bool) -> io::Result<Option<Fo
     if !path.starts_with(&root) {
         return Err(io::ErrorKind::NotFound.into());
     }
+    // Before it is opened: opening a named pipe waits for its writer.
+    if !path.metadata()?.is_file() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
     let file = File::open(&path)?;
     let metadata = file.metadata()?;
     match metadata.is_file() {
@@ -97,12 +112,17 @@ fn find(folder: &Path, relative: &Path, is_folder: bool) -> io::Result<Option<Fo
     }
 }
 
-fn redirect(path: &str) -> Response {
+/// To the same path with a slash: relative links of the page need it.
+fn redirect(place: Place<'_>) -> Response {
     let mut response = Response::new(StatusCode::PERMANENT_REDIRECT, Bytes::new());
     // A path that begins with two slashes would be another host.
-    let place = format!("/{}/", path.trim_start_matches('/'));
-    if let Ok(place) = HeaderValue::from_str(&place) {
-        response.headers.insert(LOCATION, place);
+    let mut target = format!("/{}/", place.path.trim_start_matches('/'));
+    if let Some(query) = place.query {
+        target.push('?');
+        target.push_str(query);
+    }
+    if let Ok(target) = HeaderValue::from_str(&target) {
+        response.headers.insert(LOCATION, target);
     }
     response
 }

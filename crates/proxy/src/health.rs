@@ -76,6 +76,13 @@ impl Health {
         }
     }
 
+    /// The server is not checked any more: what a check found would stay for ever.
+    pub(crate) fn forget_checks(&self) {
+        let mut state = self.0.lock();
+        state.is_failed = false;
+        state.contradictions = 0;
+    }
+
     /// A request succeeded.
     pub(crate) fn succeeded(&self, now: Instant) {
         let mut state = self.0.lock();

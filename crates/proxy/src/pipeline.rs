@@ -25,7 +25,6 @@ use crate::metrics::quoted;
 use crate::route::{self, Routes, ServedRoute, ServedSite};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
-const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// For how long the addresses of a server's name are remembered. 10 s: a server that moves is found
 /// soon, and a lookup costs nothing per request.
@@ -164,7 +163,7 @@ impl Proxy {
     async fn steps<'t>(
         &self,
         table: &'t Table,
-        mut exchange: Exchange,
+        exchange: Exchange,
         id: &str,
         seen: &mut Seen<'t>,
     ) -> Result<Answered, Failure> {
@@ -174,7 +173,7 @@ impl Proxy {
         let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok());
         let site = table.routes.site(host.unwrap_or_default()).ok_or_else(unknown_host)?;
         seen.site = Some(site);
-        let served = site.route(path).ok_or_else(no_route)?;
+        let served = site.route(path).map_err(|_| bad_path())?.ok_or_else(no_route)?;
         seen.route = Some(served);
         check_limits(served, &exchange)?;
         let route = &served.route;
@@ -182,15 +181,13 @@ impl Proxy {
             Action::Redirect { to, status } => Ok(redirect(to, *status, path, &exchange).into()),
             Action::Files { folder } => {
                 let (method, headers) = (&exchange.method, &exchange.headers);
-                let below = route.path.rest(path);
-                let mut response = files::respond(folder, method, below, headers).await?;
+                let query = exchange.uri.query();
+                let place = files::Place { path, below: route.path.rest(path), query };
+                let mut response = files::respond(folder, method, place, headers).await?;
                 headers::apply(&route.response_headers, &mut response.headers);
                 Ok(response.into())
             }
             Action::Forward { group, strip_prefix } => {
-                if let Ok(id) = HeaderValue::from_str(id) {
-                    exchange.headers.insert(X_REQUEST_ID, id);
-                }
                 let peer = exchange.peer.ip();
                 let forward = Forward {
                     client: &self.client,
@@ -203,6 +200,7 @@ impl Proxy {
                         is_secure: exchange.is_secure,
                         version: exchange.version,
                         name: &self.name,
+                        request_id: id,
                     },
                     path: match normal.is_some() || strip_prefix.is_some() {
                         true => {
@@ -244,8 +242,8 @@ impl From<Response> for Answered {
 }
 
 fn bad_path() -> Failure {
-    let message = "The path has dot segments or escapes that are not valid; write it in its \
-                   shortest form.";
+    let message = "The path has dot segments, escapes that are not valid, or slashes, semicolons \
+                   or escapes that servers read differently; write it in its shortest form.";
     Failure::bad_request("malformed_request", message)
 }
 
@@ -259,7 +257,7 @@ fn no_route() -> Failure {
 }
 
 fn check_limits(served: &ServedRoute, exchange: &Exchange) -> Result<(), Failure> {
-    let ServedRoute { route, state } = served;
+    let ServedRoute { route, state, .. } = served;
     if exchange.body.declared_bytes().is_some_and(|bytes| bytes > route.max_body_bytes) {
         return Err(Failure::body_too_large());
     }
@@ -280,7 +278,11 @@ fn forwarded_path(
     let stripped = strip_prefix.and_then(|prefix| path.strip_prefix(prefix));
     let path = match stripped {
         Some("") => "/",
-        Some(rest) if rest.starts_with('/') => rest,
+        Some(rest) if rest.starts_with('/') => {
+            // Two slashes at the beginning would be the name of a host for some servers.
+            let slashes = rest.len() - rest.trim_start_matches('/').len();
+            &rest[slashes - 1..]
+        }
         _ => path,
     };
     let whole = match query {
@@ -362,6 +364,10 @@ impl Table {
 impl Service for Proxy {
     fn call(&self, exchange: Exchange) -> Answer<'_> {
         Box::pin(self.answer(exchange))
+    }
+
+    fn stops_with_client(&self) -> bool {
+        true
     }
 
     fn refuse(&self, fault: Fault) -> Response {

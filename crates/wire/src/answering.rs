@@ -181,7 +181,7 @@ pub(crate) async fn send_body(
         }
     }
     let mut trailers = chunks.trailers().unwrap_or_default();
-    fields::strip(&mut trailers);
+    fields::strip_trailers(&mut trailers);
     stream.end(Some(trailers).filter(|trailers| !trailers.is_empty())).await
 }
 

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::budget::Share;
@@ -31,9 +31,18 @@ enum Source {
     Whole(Bytes),
     Arriving(Box<Arriving>),
     Stream(Box<Stream>),
-    /// A body of unknown length, and how many bytes of it may still come.
-    Limited(Box<(Body, u64)>),
+    Guarded(Box<Guarded>),
     Ended(Option<Box<HeaderMap>>),
+}
+
+/// A body that is passed on.
+#[derive(Debug)]
+struct Guarded {
+    body: Body,
+    /// How many bytes of it may still come.
+    left: u64,
+    /// Which fields behind it are passed on.
+    keeps_trailer: fn(&HeaderName) -> bool,
 }
 
 #[derive(Debug)]
@@ -96,7 +105,7 @@ impl Body {
             Source::Whole(bytes) => Some(bytes.len() as u64),
             Source::Arriving(arriving) => arriving.declared_bytes,
             Source::Stream(stream) => stream.declared_bytes,
-            Source::Limited(limited) => limited.0.declared_bytes(),
+            Source::Guarded(guarded) => guarded.body.declared_bytes(),
             Source::Ended(_) => None,
         }
     }
@@ -123,7 +132,7 @@ impl Body {
     pub fn charge_to(&mut self, account: i64) -> bool {
         match &mut self.0 {
             Source::Stream(stream) => stream.incoming.charge_to(Key::Account(account)),
-            Source::Limited(limited) => limited.0.charge_to(account),
+            Source::Guarded(guarded) => guarded.body.charge_to(account),
             Source::Whole(_) | Source::Arriving(_) | Source::Ended(_) => true,
         }
     }
@@ -137,16 +146,17 @@ impl Body {
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Source::Whole(bytes) => Some(bytes),
-            Source::Arriving(_) | Source::Stream(_) | Source::Limited(_) | Source::Ended(_) => None,
+            Source::Arriving(_) | Source::Stream(_) | Source::Guarded(_) | Source::Ended(_) => None,
         }
     }
 
-    /// Refuses the body once more than so many bytes of it have come, for readers that pass pieces
-    /// on. A body whose length is known needs no such count.
-    pub fn limit_bytes(&mut self, most: u64) {
-        if self.declared_bytes().is_none() && !self.is_spent() {
+    /// Refuses the body once more than so many bytes of it have come, and drops the fields behind it
+    /// that are not kept: for readers that pass pieces on.
+    pub fn guard(&mut self, most_bytes: u64, keeps_trailer: fn(&HeaderName) -> bool) {
+        // What is here has no trailers, and its length is known.
+        if !self.is_here() {
             let body = std::mem::replace(self, Body::spent());
-            self.0 = Source::Limited(Box::new((body, most)));
+            self.0 = Source::Guarded(Box::new(Guarded { body, left: most_bytes, keeps_trailer }));
         }
     }
 
@@ -159,6 +169,16 @@ impl Body {
         matches!(self.0, Source::Ended(_))
     }
 
+    /// The whole has to arrive in time, and not only each piece.
+    fn bound(&mut self) {
+        match &mut self.0 {
+            Source::Arriving(arriving) => arriving.timeouts.bounded = true,
+            Source::Stream(stream) => stream.timeouts.bounded = true,
+            Source::Guarded(guarded) => guarded.body.bound(),
+            Source::Whole(_) | Source::Ended(_) => {}
+        }
+    }
+
     /// `has_room` says whether so many bytes may be held.
     async fn gather(
         &mut self,
@@ -168,11 +188,7 @@ impl Body {
         if self.declared_bytes().is_some_and(|declared| declared > limit_bytes as u64) {
             return Err(BodyFault::TooLarge);
         }
-        match &mut self.0 {
-            Source::Arriving(arriving) => arriving.timeouts.bounded = true,
-            Source::Stream(stream) => stream.timeouts.bounded = true,
-            Source::Whole(_) | Source::Limited(_) | Source::Ended(_) => {}
-        }
+        self.bound();
         // The usual body is one piece, passed on without a copy.
         let mut first = Bytes::new();
         let mut joined = BytesMut::new();
@@ -214,17 +230,11 @@ impl Body {
         let outcome = match &mut self.0 {
             Source::Whole(bytes) => Ok(Some(std::mem::take(bytes)).filter(|all| !all.is_empty())),
             Source::Ended(_) => Ok(None),
-            Source::Limited(limited) => {
-                let (body, left) = &mut **limited;
-                let outcome = ready!(body.poll_chunk(cx)).and_then(|piece| {
-                    let bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
-                    *left = left.checked_sub(bytes).ok_or(BodyFault::TooLarge)?;
-                    Ok(piece)
-                });
-                if matches!(outcome, Ok(Some(_))) {
-                    return Poll::Ready(outcome);
+            Source::Guarded(guarded) => {
+                let outcome = ready!(guarded.poll(cx));
+                if !matches!(outcome, Ok(Some(_))) {
+                    self.0 = Source::Ended(guarded.trailers().map(Box::new));
                 }
-                self.0 = Source::Ended(body.trailers().map(Box::new));
                 return Poll::Ready(outcome);
             }
             Source::Arriving(arriving) => ready!(arriving.poll(cx)),
@@ -266,6 +276,28 @@ impl Body {
 impl<B: Into<Bytes>> From<B> for Body {
     fn from(bytes: B) -> Body {
         Body(Source::Whole(bytes.into()))
+    }
+}
+
+impl Guarded {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyFault>> {
+        let outcome = ready!(self.body.poll_chunk(cx)).and_then(|piece| {
+            let bytes = piece.as_ref().map_or(0, |piece| piece.len() as u64);
+            self.left = self.left.checked_sub(bytes).ok_or(BodyFault::TooLarge)?;
+            Ok(piece)
+        });
+        Poll::Ready(outcome)
+    }
+
+    fn trailers(&mut self) -> Option<HeaderMap> {
+        let mut trailers = self.body.trailers()?;
+        let keeps = self.keeps_trailer;
+        let dropped: Vec<HeaderName> =
+            trailers.keys().filter(|name| !keeps(name)).cloned().collect();
+        for name in dropped {
+            trailers.remove(name);
+        }
+        Some(trailers)
     }
 }
 

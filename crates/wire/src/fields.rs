@@ -15,7 +15,7 @@ pub(crate) const TWO_LENGTHS: Fault =
 
 /// Fields that frame, route, authorise or condition a request: too late behind the body (RFC 9110
 /// 6.5.1). A condition that nobody reads would let the write happen that it was to prevent.
-const FORBIDDEN: [&str; 25] = [
+const FORBIDDEN: [&str; 27] = [
     "authorization",
     "cache-control",
     "connection",
@@ -35,8 +35,10 @@ const FORBIDDEN: [&str; 25] = [
     "keep-alive",
     "max-forwards",
     "proxy-authorization",
+    "proxy-connection",
     "range",
     "restive-version",
+    "set-cookie",
     "te",
     "trailer",
     "transfer-encoding",
@@ -59,6 +61,15 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
 /// Whether a field may not come behind a body.
 pub(crate) fn is_forbidden_trailer(name: &HeaderName) -> bool {
     FORBIDDEN.contains(&name.as_str())
+}
+
+/// Removes from trailers what may not come behind a body.
+pub(crate) fn strip_trailers(trailers: &mut HeaderMap) {
+    let forbidden: Vec<HeaderName> =
+        trailers.keys().filter(|name| is_forbidden_trailer(name)).cloned().collect();
+    for name in forbidden {
+        trailers.remove(name);
+    }
 }
 
 /// Whether the trailers of a stream are those of a request.

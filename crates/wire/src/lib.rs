@@ -81,4 +81,10 @@ pub trait Service: Send + Sync + 'static {
     /// of [`Fault::status`], or for [`Fault::OverloadedStream`] perhaps another. Wire adds
     /// `Connection: close` where the connection cannot go on.
     fn refuse(&self, fault: Fault) -> Response;
+
+    /// Whether [`Service::call`] is given up when an HTTP/1.1 client has closed its side of the
+    /// connection, as it is when it resets the connection. For services that only pass requests on.
+    fn stops_with_client(&self) -> bool {
+        false
+    }
 }

@@ -4,6 +4,7 @@
 use std::io::{self, IoSlice, Read as _};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -87,6 +88,12 @@ impl Stream {
             }
             Stream::Tls(stream) => write_secured_now(stream, head, body),
         }
+    }
+
+    /// The end of a stream that is dropped next, as an error for the client (RFC 9112 9.8): it must
+    /// not take what it has for a whole response.
+    pub(crate) fn abort(&mut self) {
+        let _ = SockRef::from(self.socket()).set_linger(Some(Duration::ZERO));
     }
 
     /// The polite end of a stream that is dropped next, as far as it goes without waiting: under

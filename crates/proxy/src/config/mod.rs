@@ -153,6 +153,8 @@ pub struct Timeouts {
     pub send: Duration,
     /// Until the head of the response, and between two of its pieces.
     pub read: Duration,
+    /// Until the head of the response to a long poll.
+    pub long_poll: Duration,
 }
 
 impl Default for Timeouts {
@@ -161,6 +163,8 @@ impl Default for Timeouts {
             connect: Duration::from_secs(5),
             send: Duration::from_secs(10),
             read: Duration::from_secs(30),
+            // Twice what a long poll of restive waits.
+            long_poll: Duration::from_secs(60),
         }
     }
 }
@@ -218,6 +222,11 @@ impl Group {
 }
 
 impl Server {
+    /// Whether requests reach it in the same way, with the same share.
+    pub(crate) fn is_same(&self, other: &Server) -> bool {
+        self.url == other.url && self.weight == other.weight
+    }
+
     /// An address such as `127.0.0.1:8080`, or a URL without a path.
     pub fn parse(url: &str, weight: u32) -> Result<Server, String> {
         let full = match url.contains("://") {

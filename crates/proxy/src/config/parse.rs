@@ -323,11 +323,14 @@ fn redirect(report: &mut Report<'_>, table: &Table<'_>) -> Option<Action> {
 }
 
 fn timeouts(report: &mut Report<'_>, table: &Table<'_>) -> Timeouts {
-    table.allow(report, &["connect", "send", "read"]);
+    table.allow(report, &["connect", "send", "read", "long_poll"]);
     let mut times = Timeouts::default();
-    for (key, time) in
-        [("connect", &mut times.connect), ("send", &mut times.send), ("read", &mut times.read)]
-    {
+    for (key, time) in [
+        ("connect", &mut times.connect),
+        ("send", &mut times.send),
+        ("read", &mut times.read),
+        ("long_poll", &mut times.long_poll),
+    ] {
         if let Some(found) = table.duration(report, key, MIN_TIME..=MAX_TIME) {
             *time = found;
         }

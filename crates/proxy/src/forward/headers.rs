@@ -8,8 +8,10 @@ use std::net::IpAddr;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{
-    ALT_SVC, CONNECTION, EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, SEC_WEBSOCKET_KEY, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA,
+    ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
+    EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    SEC_WEBSOCKET_KEY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE, VIA, WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, HeaderValue, Version};
 
@@ -19,6 +21,7 @@ use crate::error::Failure;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -36,6 +39,18 @@ const HOP_BY_HOP: [HeaderName; 10] = [
     PROXY_AUTHORIZATION,
     // A backend's alternative services are not reachable for clients.
     ALT_SVC,
+];
+
+/// Fields that mean something only in the head of a final response.
+const FINAL_ONLY: [HeaderName; 8] = [
+    CONTENT_LENGTH,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    DATE,
+    SET_COOKIE,
+    STRICT_TRANSPORT_SECURITY,
+    WWW_AUTHENTICATE,
 ];
 
 /// Whoever has these removed by `Connection` wants to change what the request means.
@@ -61,6 +76,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) version: Version,
     /// The name of this proxy in `Via`.
     pub(crate) name: &'a str,
+    /// The id of the request in the log.
+    pub(crate) request_id: &'a str,
 }
 
 /// Whether a request is safe to forward.
@@ -114,6 +131,9 @@ pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits
     }
     add_forwarding(headers, sender);
     add_via(headers, sender);
+    if let Ok(id) = HeaderValue::from_str(sender.request_id) {
+        headers.insert(X_REQUEST_ID, id);
+    }
     if let Some(upgrade) = upgrade {
         headers.insert(UPGRADE, upgrade);
         if is_stream {
@@ -138,6 +158,36 @@ fn handshake_key() -> HeaderValue {
 pub(crate) fn response(headers: &mut HeaderMap, edits: &Edits) {
     strip(headers);
     apply(edits, headers);
+}
+
+/// The headers of an interim response for the client. What is about the body or the client's later
+/// requests belongs to the final response.
+pub(crate) fn interim(headers: &mut HeaderMap, edits: &Edits) {
+    strip(headers);
+    for name in FINAL_ONLY {
+        headers.remove(name);
+    }
+    for name in &edits.remove {
+        headers.remove(name);
+    }
+}
+
+/// Whether a field behind the body of a request is forwarded. What says where a request comes from
+/// belongs before the body, where the proxy writes it.
+pub(crate) fn keeps_request_trailer(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    let is_forged = text.starts_with("x-forwarded-")
+        || text.contains('_')
+        || [FORWARDED, VIA, X_REAL_IP, X_REQUEST_ID].contains(name);
+    !is_forged && !HOP_BY_HOP.contains(name)
+}
+
+/// The fields behind the body of a response, for the client.
+pub(crate) fn response_trailers(trailers: &mut HeaderMap, edits: &Edits) {
+    strip(trailers);
+    for name in FINAL_ONLY.iter().chain(&edits.remove) {
+        trailers.remove(name);
+    }
 }
 
 pub(crate) fn apply(edits: &Edits, headers: &mut HeaderMap) {
@@ -171,11 +221,6 @@ fn nominated(headers: &HeaderMap) -> Vec<String> {
 
 fn is_websocket(value: &HeaderValue) -> bool {
     value.as_bytes().eq_ignore_ascii_case(b"websocket")
-}
-
-/// Whether a request asks for a WebSocket, on any protocol.
-pub(crate) fn asks_for_websocket(headers: &HeaderMap) -> bool {
-    headers.get(UPGRADE).is_some_and(is_websocket)
 }
 
 /// Says for whom the request is sent. What a peer says that is not trusted is replaced.
@@ -283,6 +328,7 @@ mod tests {
             is_secure: true,
             version: Version::HTTP_11,
             name: "restive-1",
+            request_id: "req_1",
         }
     }
 

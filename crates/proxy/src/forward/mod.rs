@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode, Version};
+use http::{HeaderMap, Method, StatusCode, Uri, Version};
 use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry, Stage};
-use wire::{Chunks, Cut, Exchange, Payload, Response, wants_events};
+use wire::{Chunks, Cut, Exchange, Payload, Response};
 
 use crate::balance::{Backend, InProgress, Pool};
-use crate::config::{Route, Timeouts};
+use crate::config::{Edits, Route, Timeouts};
 use crate::error::Failure;
 use crate::metrics::Outcome;
 use headers::Sender;
@@ -46,8 +46,8 @@ pub(crate) struct Forwarded {
 impl Forward<'_> {
     pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
         let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
-        body.limit_bytes(self.route.max_body_bytes);
-        let is_long = wants_events(&headers) || headers::asks_for_websocket(&headers);
+        body.guard(self.route.max_body_bytes, headers::keeps_request_trailer);
+        let is_long_poll = is_long_poll(&method, &uri);
         let is_idempotent = is_idempotent(&method);
         let host = headers.get(HOST).cloned();
         headers::request(&mut headers, self.sender, &self.route.request_headers);
@@ -56,8 +56,9 @@ impl Forward<'_> {
             let read = body.read(REPLAY_BYTES as usize).await.map_err(Failure::body)?;
             body = read.into();
         }
-        let mut interim = |status: StatusCode, headers: HeaderMap| {
+        let mut interim = |status: StatusCode, mut headers: HeaderMap| {
             if status == StatusCode::EARLY_HINTS {
+                headers::interim(&mut headers, &self.route.response_headers);
                 hints.send(headers);
             }
         };
@@ -67,7 +68,7 @@ impl Forward<'_> {
         call.host = host;
         call.headers = headers;
         call.body = body;
-        call.patience = patience(self.route.timeouts, is_long);
+        call.patience = patience(self.route.timeouts, is_long_poll);
         call.retry = if is_idempotent { Retry::Idempotent } else { Retry::Never };
         call.interim = Some(&mut interim);
         self.attempts(&mut call, is_idempotent).await
@@ -93,7 +94,7 @@ impl Forward<'_> {
             let now = Instant::now();
             match outcome {
                 Ok(opened) => {
-                    self.note(backend, Outcome::of(opened.status), now);
+                    self.note(backend, Outcome::of(opened.status), true, now);
                     let again = opened.status == StatusCode::SERVICE_UNAVAILABLE
                         && is_idempotent
                         && !call.is_spent()
@@ -108,7 +109,8 @@ impl Forward<'_> {
                 }
                 Err(fault) => {
                     if !is_ours(&fault) {
-                        self.note(backend, Outcome::Failed, now);
+                        let blames = !self.is_slow_response(&fault);
+                        self.note(backend, Outcome::Failed, blames, now);
                         let (url, class) = (&backend.server.url, fault.class());
                         tracing::debug!(url, class, %fault, "a backend did not respond");
                     }
@@ -125,8 +127,19 @@ impl Forward<'_> {
         Err(failure)
     }
 
-    fn note(&self, backend: &Backend, outcome: Outcome, now: Instant) {
+    /// Whether the server was only slow, and checks say whether it works: then slow reports and long
+    /// polls must not take it away from the other requests.
+    fn is_slow_response(&self, fault: &OutgoingFault) -> bool {
+        let is_late = matches!(fault, OutgoingFault::Timeout(Stage::Head | Stage::Body));
+        is_late && self.pool.group.check.is_some()
+    }
+
+    /// Counts an outcome. `blames`: a failure is the server's fault.
+    fn note(&self, backend: &Backend, outcome: Outcome, blames: bool, now: Instant) {
         backend.metrics.count(outcome);
+        if !blames {
+            return;
+        }
         if outcome != Outcome::Failed {
             return backend.health.succeeded(now);
         }
@@ -140,7 +153,7 @@ impl Forward<'_> {
     }
 
     fn respond(&self, opened: Opened, mut in_progress: InProgress) -> Response {
-        let Opened { status, headers: mut fields, flow, tunnel, .. } = opened;
+        let Opened { status, headers: mut fields, mut flow, tunnel, .. } = opened;
         let upgrade = fields.get(http::header::UPGRADE).cloned();
         headers::response(&mut fields, &self.route.response_headers);
         let body = match tunnel {
@@ -158,15 +171,20 @@ impl Forward<'_> {
                     drop(in_progress);
                 })
             }
-            None => match flow.into_payload() {
-                Payload::Stream(chunks) => {
-                    if is_event_stream(&fields) {
-                        in_progress.becomes_stream();
-                    }
-                    Payload::Stream(Box::new(Counted { chunks, _in_progress: in_progress }))
+            None => {
+                if is_event_stream(&fields) {
+                    in_progress.becomes_stream();
+                    flow.set_stall(STREAM_IDLE);
                 }
-                whole => whole,
-            },
+                match flow.into_payload() {
+                    Payload::Stream(chunks) => {
+                        let edits = self.route.response_headers.clone();
+                        let counted = Counted { chunks, edits, _in_progress: in_progress };
+                        Payload::Stream(Box::new(counted))
+                    }
+                    whole => whole,
+                }
+            }
         };
         Response { status, headers: fields, body, ..Response::default() }
     }
@@ -190,15 +208,21 @@ pub(crate) fn is_idempotent(method: &Method) -> bool {
     )
 }
 
-fn patience(timeouts: Timeouts, is_long: bool) -> Patience {
+fn patience(timeouts: Timeouts, is_long_poll: bool) -> Patience {
     Patience {
         connect: timeouts.connect,
         tls: timeouts.connect,
         send: timeouts.send,
-        head: timeouts.read,
-        stall: if is_long { STREAM_IDLE } else { timeouts.read },
+        head: if is_long_poll { timeouts.long_poll } else { timeouts.read },
+        stall: timeouts.read,
         ..Patience::default()
     }
+}
+
+/// A request whose response may come late: `GET /events?wait=true`, as restive's feeds have it.
+pub(crate) fn is_long_poll(method: &Method, uri: &Uri) -> bool {
+    let mut pairs = uri.query().unwrap_or_default().split('&');
+    *method == Method::GET && pairs.any(|pair| matches!(pair, "wait=true" | "wait=1"))
 }
 
 fn is_event_stream(headers: &HeaderMap) -> bool {
@@ -209,6 +233,7 @@ fn is_event_stream(headers: &HeaderMap) -> bool {
 /// A body whose server counts the request until the body has ended.
 struct Counted {
     chunks: Box<dyn Chunks>,
+    edits: Edits,
     _in_progress: InProgress,
 }
 
@@ -222,6 +247,8 @@ impl Chunks for Counted {
     }
 
     fn trailers(&mut self) -> Option<HeaderMap> {
-        self.chunks.trailers()
+        let mut trailers = self.chunks.trailers()?;
+        headers::response_trailers(&mut trailers, &self.edits);
+        Some(trailers)
     }
 }

@@ -14,6 +14,7 @@ mod live_client;
 mod odd;
 mod proxy;
 mod proxy_config;
+mod proxy_edge;
 mod peers;
 mod shim;
 mod silent_accepts;

@@ -19,6 +19,7 @@ use super::encode::{self, After};
 use super::head::{self, Head, Scan};
 use super::inflow::{Inflow, Progress, read_into};
 use super::outflow::{Gone, Next, Outgoing, Work};
+use super::watch::Watch;
 use crate::body::Body;
 use crate::call::{self, PendingResponse};
 use crate::exchange::{Exchange, Response};
@@ -60,6 +61,8 @@ pub(crate) enum Handover {
 pub(super) enum Ending {
     /// The client is gone, or everything was sent.
     Drop,
+    /// The client must not take this end for the end of its response.
+    Abort,
     /// The last answer is written; let it arrive.
     Linger,
     /// One more answer: why there is no other.
@@ -113,7 +116,8 @@ impl Connection {
                 None => break Ending::Drop,
             };
             match (self.finish(work).await, next) {
-                (Err(Gone), _) => break Ending::Drop,
+                (Err(Gone::Client), _) => break Ending::Drop,
+                (Err(Gone::Source), _) => break Ending::Abort,
                 (Ok(()), Next::Request) => {}
                 (Ok(()), Next::End) => break Ending::Linger,
                 (Ok(()), Next::TakenOver(run)) => return self.taken_over(run),
@@ -130,6 +134,7 @@ impl Connection {
         // Boxed: room for it must not be kept while the connection lives.
         match ending {
             Ending::Drop => self.stream.close_gracefully(),
+            Ending::Abort => self.stream.abort(),
             Ending::Linger => {
                 Box::pin(linger(self.into_stream(), &[], worker.limits.linger_timeout)).await;
             }
@@ -333,6 +338,8 @@ impl Connection {
         };
         // Pipelined bytes, or an end of the client's sending side, stay readable: asked once.
         let mut watching = true;
+        let follows = self.link.worker.service.stops_with_client();
+        let mut watch = Watch::default();
         poll_fn(|cx| {
             loop {
                 let outcome = answer.poll(cx);
@@ -350,6 +357,9 @@ impl Connection {
                     Progress::Continue => self.interim.extend_from_slice(CONTINUE),
                     Progress::Waiting => break,
                 }
+            }
+            if follows && !answer.waits() {
+                return self.poll_left(cx, &mut watch).map(|()| None);
             }
             if watching && self.inflow.is_none() && self.stream.poll_read_ready(cx).is_ready() {
                 let gone = match answer.waits() {

@@ -14,6 +14,7 @@ use tokio::io::AsyncWrite;
 use super::connection::Connection;
 use super::encode::{self, After, Length};
 use super::inflow::Progress;
+use super::watch::Watch;
 use crate::budget::Share;
 use crate::call;
 use crate::exchange::Response;
@@ -87,8 +88,15 @@ pub(super) enum Next {
     TakenOver(TakeOver),
 }
 
-/// The client is gone, or has been too slow for too long.
-pub(super) struct Gone;
+/// Why a response was not sent to its end.
+#[derive(Clone, Copy)]
+pub(super) enum Gone {
+    /// The client is gone, or has been too slow for too long.
+    Client,
+    /// The source of the body broke off, and the end of the connection is the end of the body: the
+    /// client must not take it for one.
+    Source,
+}
 
 impl Connection {
     /// Encodes the answer and writes as much as the client takes at once.
@@ -135,7 +143,7 @@ impl Connection {
     pub(super) async fn finish(&mut self, work: Work) -> Result<(), Gone> {
         match work {
             Work::Nothing => Ok(()),
-            Work::Failed => Err(Gone),
+            Work::Failed => Err(Gone::Client),
             // Boxed: room for it must not be kept while the connection lives.
             Work::Rest(rest) => Box::pin(self.write_rest(rest.parts, &mut Pace::default())).await,
             Work::Stream(streaming) => Box::pin(self.stream(streaming)).await,
@@ -193,7 +201,7 @@ impl Connection {
         let written = poll_fn(|cx| {
             while parts.iter().any(|part| !part.is_empty()) {
                 if self.link.overdue() {
-                    return Poll::Ready(Err(Gone));
+                    return Poll::Ready(Err(Gone::Client));
                 }
                 // A client that sends before it reads must get rid of what it sends.
                 while self.poll_feed(cx) == Progress::Fed {}
@@ -204,11 +212,11 @@ impl Connection {
                     waiting_since.get_or_insert(worker.tick.get());
                     return Poll::Pending;
                 };
-                let mut count = written.map_err(|_| Gone)?;
+                let mut count = written.map_err(|_| Gone::Client)?;
                 let waited = waiting_since.take().map(|since| worker.elapsed(since));
                 let (waited, limits) = (waited.unwrap_or_default(), &worker.limits);
                 if !pace.keeps(waited, count, limits.write_stall, limits.floor_bytes) {
-                    return Poll::Ready(Err(Gone));
+                    return Poll::Ready(Err(Gone::Client));
                 }
                 for part in parts.iter_mut() {
                     let taken = count.min(part.len());
@@ -227,10 +235,10 @@ impl Connection {
     /// Under TLS what is written is not yet sent.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Gone>> {
         if self.link.overdue() {
-            return Poll::Ready(Err(Gone));
+            return Poll::Ready(Err(Gone::Client));
         }
         while self.poll_feed(cx) == Progress::Fed {}
-        Pin::new(&mut self.stream).poll_flush(cx).map_err(|_| Gone)
+        Pin::new(&mut self.stream).poll_flush(cx).map_err(|_| Gone::Client)
     }
 
     async fn stream(&mut self, mut streaming: Box<Streaming>) -> Result<(), Gone> {
@@ -238,29 +246,30 @@ impl Connection {
             Length::Bytes(bytes) => bytes,
             _ => u64::MAX,
         };
+        let mut watch = Watch::default();
         loop {
             let step = poll_fn(|cx| {
                 loop {
                     if let Poll::Ready(piece) = streaming.chunks.poll_chunk(cx) {
-                        return Poll::Ready(Some(piece));
+                        return Poll::Ready(Ok(Some(piece)));
                     }
                     if !streaming.out.is_empty() {
-                        return Poll::Ready(None);
+                        return Poll::Ready(Ok(None));
                     }
                     if self.poll_feed(cx) != Progress::Fed {
-                        return Poll::Pending;
+                        return self.poll_left(cx, &mut watch).map(|()| Err(Gone::Client));
                     }
                 }
             });
-            let parts = match step.await {
+            let parts = match step.await? {
                 None => streaming.frame(Bytes::new()),
                 Some(Some(Ok(piece))) => {
                     // More than was declared is as wrong as less.
-                    left = left.checked_sub(piece.len() as u64).ok_or(Gone)?;
+                    left = left.checked_sub(piece.len() as u64).ok_or(Gone::Client)?;
                     streaming.frame(piece)
                 }
                 Some(None) if matches!(streaming.length, Length::Bytes(_)) && left > 0 => {
-                    return Err(Gone);
+                    return Err(Gone::Client);
                 }
                 Some(None) => {
                     let (parts, mut pace) = streaming.end();
@@ -268,10 +277,14 @@ impl Connection {
                 }
                 Some(Some(Err(_))) => {
                     tracing::debug!("the source of an answer broke off");
-                    return Err(Gone);
+                    return Err(match streaming.length {
+                        Length::Close => Gone::Source,
+                        _ => Gone::Client,
+                    });
                 }
             };
             self.write_rest(parts, &mut streaming.pace).await?;
+            watch.progress();
         }
     }
 }
@@ -290,7 +303,9 @@ impl Streaming {
     fn end(mut self) -> (Parts, Pace) {
         if self.length == Length::Chunked {
             self.out.extend_from_slice(LAST_CHUNK);
-            encode::fields(&mut self.out, &self.chunks.trailers().unwrap_or_default());
+            let mut trailers = self.chunks.trailers().unwrap_or_default();
+            fields::strip_trailers(&mut trailers);
+            encode::fields(&mut self.out, &trailers);
         }
         ([self.out.into(), Bytes::new(), Bytes::new()], self.pace)
     }

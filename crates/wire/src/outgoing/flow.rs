@@ -163,6 +163,19 @@ impl Flow {
         }
     }
 
+    /// The longest pause between two pieces from now on, instead of `Patience::stall`: how long a
+    /// stream may be silent is known when its head is here.
+    pub fn set_stall(&mut self, stall: Duration) {
+        match &mut self.0 {
+            State::Stream(stream) => {
+                stream.exchange.patience.stall = stall;
+                stream.stage = None;
+            }
+            State::Multiplexed(body) => body.download.set_stall(stall),
+            State::Whole(_) | State::Ended { .. } => {}
+        }
+    }
+
     /// The next piece, or none at the end.
     pub fn poll_piece(
         &mut self,

@@ -303,6 +303,11 @@ impl Download {
         self.upload.is_sent && self.body.is_end_stream()
     }
 
+    pub(super) fn set_stall(&mut self, stall: Duration) {
+        self.wait.patience.stall = stall;
+        self.wait.stage = None;
+    }
+
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Step, OutgoingFault>> {
         let waiting = self.upload.poll(cx)?;
         loop {
@@ -316,8 +321,9 @@ impl Download {
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(in_body(error))),
                 Poll::Ready(None) => match self.body.poll_trailers(cx) {
-                    Poll::Ready(Ok(trailers)) => {
-                        return Poll::Ready(Ok(Step::End(trailers.map(filtered))));
+                    Poll::Ready(Ok(mut trailers)) => {
+                        trailers.iter_mut().for_each(fields::strip_trailers);
+                        return Poll::Ready(Ok(Step::End(trailers)));
                     }
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(in_body(error))),
                     Poll::Pending => break,
@@ -445,19 +451,6 @@ fn request(call: &Call<'_>, awaits_continue: bool) -> Result<Request<()>, Outgoi
     }
     *request.headers_mut() = headers;
     Ok(request)
-}
-
-/// Trailers without the fields that may not stand behind a body.
-fn filtered(trailers: HeaderMap) -> HeaderMap {
-    let mut kept = HeaderMap::with_capacity(trailers.len());
-    let mut last = None;
-    for (name, value) in trailers {
-        last = name.or(last);
-        if let Some(name) = last.as_ref().filter(|name| !fields::is_forbidden_trailer(name)) {
-            kept.append(name.clone(), value);
-        }
-    }
-    kept
 }
 
 /// Whether the server says that it has not looked at the request: it may be sent again, whatever

@@ -18,6 +18,10 @@ use crate::raw::Raw;
 /// One read of a tunnel that is relayed. Held only while bytes of it wait to be written.
 const RELAY_BYTES: usize = 16 * 1024;
 
+/// Once one side has ended, the other may be silent for no longer than this: it has nothing to wait
+/// for, and its peer may be gone.
+const HALF_CLOSED_IDLE: Duration = Duration::from_secs(10);
+
 /// The byte stream that a server has agreed to. Dropped, it is closed.
 #[derive(Debug)]
 pub struct Tunnel {
@@ -44,12 +48,13 @@ impl Tunnel {
     }
 
     /// Carries bytes between a client's connection and the server, until both have ended, one of
-    /// them is gone, or nothing was sent for `idle`. Holds no buffer while nothing happens.
+    /// them is gone, or nothing was sent for `idle`; for less after one side has ended. Holds no
+    /// buffer while nothing happens.
     pub async fn relay(mut self, mut raw: Raw, idle: Duration) -> Relayed {
         let (mut up, mut down) = (Half::default(), Half::default());
         let mut clock = Clock::default();
         clock.set(Some(idle), None);
-        let mut carried = 0;
+        let mut before = (0, false);
         let complete = poll_fn(|cx| {
             let first = up.poll(cx, &mut raw, &mut self);
             let second = down.poll(cx, &mut self, &mut raw);
@@ -58,7 +63,10 @@ impl Tunnel {
                 (Poll::Ready(Err(_)), _) | (_, Poll::Ready(Err(_))) => return Poll::Ready(false),
                 _ => {}
             }
-            if std::mem::replace(&mut carried, up.bytes + down.bytes) != up.bytes + down.bytes {
+            let now = (up.bytes + down.bytes, up.done || down.done);
+            if std::mem::replace(&mut before, now) != now {
+                let is_half_closed = now.1;
+                let idle = if is_half_closed { idle.min(HALF_CLOSED_IDLE) } else { idle };
                 clock.set(Some(idle), None);
             }
             clock.poll(cx).map(|()| false)

@@ -1,7 +1,7 @@
 //! Chooses a server of a group for a request, among those that are healthy.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -49,10 +49,14 @@ impl Backend {
     fn new(server: &Server, group: &Group, before: Option<&Backend>) -> Backend {
         let backlog =
             Backlog { active: group.max_active, queued: group.max_waiting, wait: MAX_WAIT };
-        let target = server.target.clone().with_backlog(backlog);
+        let mut probe = server.target.clone().with_protocol(group.protocol);
+        if let Some(version) = group.send_proxy {
+            probe = probe.with_proxy_protocol(version);
+        }
+        let target = probe.clone().with_backlog(backlog);
         Backend {
             server: Server { target, ..server.clone() },
-            probe: server.target.clone(),
+            probe,
             health: before.map(|before| before.health.clone()).unwrap_or_default(),
             metrics: before.map(|before| before.metrics.clone()).unwrap_or_default(),
             load: before.map(|before| before.load.clone()).unwrap_or_default(),
@@ -106,7 +110,8 @@ impl Drop for InProgress {
 impl Pool {
     /// Servers that `before` has as well keep their state, whatever else has changed.
     pub(crate) fn new(group: Group, before: Option<&Pool>) -> Pool {
-        let limits = |group: &Group| (group.max_active, group.max_waiting);
+        let limits =
+            |group: &Group| (group.max_active, group.max_waiting, group.protocol, group.send_proxy);
         let known =
             |server: &Server| before?.backends.iter().find(|old| old.server.url == server.url);
         let backend = |server: &Server| {
@@ -128,6 +133,12 @@ impl Pool {
         let backends: Vec<_> = group.servers.iter().map(backend).collect();
         let credits = Mutex::new(vec![0; backends.len()]);
         Pool { group, backends, credits }
+    }
+
+    /// The servers as this client reaches them, where each client has connections of its own.
+    pub(crate) fn introduced(&self, client: SocketAddr, reached: SocketAddr) -> Vec<Target> {
+        let targets = self.backends.iter().map(|backend| &backend.server.target);
+        targets.filter_map(|target| target.for_client(client, reached)).collect()
     }
 
     /// A server that was not tried yet. If none is healthy, all are candidates: a wrong health

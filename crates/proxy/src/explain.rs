@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use http::{Method, Uri};
+use wire::outgoing::Protocol;
 
-use crate::config::{Action, Config, Edits, Route};
+use crate::config::{Action, Config, Cors, Edits, Group, OriginPattern, Route};
 use crate::forward::is_long_poll;
 use crate::route::{self, Routes};
 
@@ -40,6 +41,7 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
                 format!("GET {} every {:?}", check.path, check.interval)
             });
             row(&mut out, "check", &check);
+            row(&mut out, "protocol", protocol(group));
             if let Some(prefix) = strip_prefix {
                 row(&mut out, "strip", prefix);
             }
@@ -56,6 +58,11 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
         }
     }
     describe_edits(&mut out, route);
+    if let Some(cors) = &route.cors {
+        row(&mut out, "cors", &describe_cors(cors));
+    }
+    let compress = if route.compress { "gzip, for text of 1 KiB and more" } else { "off" };
+    row(&mut out, "compress", compress);
     if let Some(limit) = route.rate_limit {
         let text = format!("{} requests per client and {:?}", limit.requests, limit.window);
         row(&mut out, "rate limit", &text);
@@ -68,11 +75,34 @@ fn row(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "{name:<12}{value}");
 }
 
+fn protocol(group: &Group) -> &'static str {
+    match (group.protocol, group.send_proxy) {
+        (Protocol::Negotiated, None) => "HTTP/1.1, or over TLS what the server prefers",
+        (Protocol::Negotiated, Some(_)) => {
+            "HTTP/1.1, or over TLS what the server prefers, behind a PROXY header"
+        }
+        (Protocol::Http1, None) => "HTTP/1.1",
+        (Protocol::Http1, Some(_)) => "HTTP/1.1 behind a PROXY header",
+        (Protocol::Http2, None) => "HTTP/2",
+        (Protocol::Http2, Some(_)) => "HTTP/2 behind a PROXY header",
+    }
+}
+
 fn retry_class(method: &Method) -> &'static str {
     match crate::forward::is_idempotent(method) {
         true => "another server after a failed connection, a lost connection or 503",
         false => "another server only if nothing was sent",
     }
+}
+
+fn describe_cors(cors: &Cors) -> String {
+    let origins = cors.origins.iter().map(|origin| match origin {
+        OriginPattern::Any => "*".to_owned(),
+        OriginPattern::Exact(origin) => origin.clone(),
+        OriginPattern::Below(scheme, domain) => format!("{scheme}*{domain}"),
+    });
+    let credentials = if cors.credentials { ", with credentials" } else { "" };
+    format!("{}{credentials}", origins.collect::<Vec<_>>().join(", "))
 }
 
 fn describe_edits(out: &mut String, route: &Route) {

@@ -11,6 +11,8 @@ pub mod config;
 mod health;
 mod balance;
 mod checks;
+mod compress;
+mod cors;
 mod files;
 mod limit;
 mod route;

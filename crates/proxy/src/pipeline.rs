@@ -1,22 +1,25 @@
 //! The steps of a request, and the tables that a reload replaces.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::{
-    HOST, HeaderName, LOCATION, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    HOST, HeaderName, LOCATION, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
+    X_FRAME_OPTIONS,
 };
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::RwLock;
 use wire::outgoing::{Client, OutgoingLimits};
 use wire::{Answer, Exchange, Fault, Networks, Response, Service};
 
 use crate::balance::{Backend, Pool};
 use crate::checks;
-use crate::config::{Action, Config};
+use crate::compress::{self, Compressing};
+use crate::config::{Action, Config, Route};
+use crate::cors;
 use crate::error::Failure;
 use crate::files;
 use crate::forward::headers::{self, Sender};
@@ -76,6 +79,7 @@ pub struct Proxy {
     /// The name of this instance in `Via` and in request ids.
     name: String,
     requests: AtomicU64,
+    compressing: Compressing,
 }
 
 /// What a configuration becomes.
@@ -100,6 +104,7 @@ impl Proxy {
             settings,
             name,
             requests: AtomicU64::new(0),
+            compressing: Compressing::default(),
         }
     }
 
@@ -126,6 +131,7 @@ impl Proxy {
         let (method, uri, client) =
             (exchange.method.clone(), exchange.uri.clone(), exchange.client);
         let is_secure = exchange.is_secure;
+        let asked = Asked::of(&exchange);
         let table = self.table.read().clone();
         let mut seen = Seen::default();
         let outcome = self.steps(&table, exchange, &id, &mut seen).await;
@@ -133,6 +139,9 @@ impl Proxy {
             Ok(Answered { response, backend }) => (response, None, backend),
             Err(failure) => (failure.response(&id), Some(failure.code), None),
         };
+        if let Some(served) = seen.route {
+            self.complete(&served.route, &asked, &mut response);
+        }
         if seen.site.is_none_or(|site| site.security_headers) {
             secure(&mut response.headers, is_secure);
         }
@@ -159,6 +168,16 @@ impl Proxy {
         response
     }
 
+    /// Adds to a response what depends on its client. A cache before this knows none.
+    fn complete(&self, route: &Route, asked: &Asked, response: &mut Response) {
+        if let Some(cors) = &route.cors {
+            cors::apply(cors, asked.origin.as_ref(), &mut response.headers);
+        }
+        if route.compress {
+            compress::apply(response, asked.accepts_gzip, asked.is_head, &self.compressing);
+        }
+    }
+
     /// The order in which a request can fail.
     async fn steps<'t>(
         &self,
@@ -175,8 +194,13 @@ impl Proxy {
         seen.site = Some(site);
         let served = site.route(path).map_err(|_| bad_path())?.ok_or_else(no_route)?;
         seen.route = Some(served);
-        check_limits(served, &exchange)?;
         let route = &served.route;
+        if let Some(cors) = &route.cors
+            && let Some(outcome) = cors::preflight(cors, &exchange.method, &exchange.headers)
+        {
+            return outcome.map(Answered::from);
+        }
+        check_limits(served, &exchange)?;
         match &route.action {
             Action::Redirect { to, status } => Ok(redirect(to, *status, path, &exchange).into()),
             Action::Files { folder } => {
@@ -189,10 +213,15 @@ impl Proxy {
             }
             Action::Forward { group, strip_prefix } => {
                 let peer = exchange.peer.ip();
+                // The port of a client behind another proxy is not known.
+                let is_direct = exchange.client == peer.to_canonical();
+                let port = if is_direct { exchange.peer.port() } else { 0 };
+                let from = SocketAddr::new(exchange.client, port);
                 let forward = Forward {
                     client: &self.client,
                     pool: &table.pools[*group],
                     route,
+                    addresses: (from, exchange.local),
                     sender: Sender {
                         peer,
                         client: exchange.client,
@@ -219,6 +248,23 @@ impl Proxy {
     fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!("req_{}_{number}", self.name.trim_start_matches("restive-"))
+    }
+}
+
+/// What of a request decides about the form of its response.
+struct Asked {
+    origin: Option<HeaderValue>,
+    accepts_gzip: bool,
+    is_head: bool,
+}
+
+impl Asked {
+    fn of(exchange: &Exchange) -> Asked {
+        Asked {
+            origin: exchange.headers.get(ORIGIN).cloned(),
+            accepts_gzip: compress::accepts_gzip(&exchange.headers),
+            is_head: exchange.method == Method::HEAD,
+        }
     }
 }
 

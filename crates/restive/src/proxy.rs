@@ -125,6 +125,8 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     let (mut door, source) = Door::bind(&args.listening)?;
     if let Some(source) = source {
         let address = args.listening.listen.ip();
+        data::make(&args.data.data)
+            .with_context(|| format!("{} cannot be created", args.data.data.display()))?;
         door = door.secure(Secured::load(source, &args.data.data, address)?);
     }
     data::block_on(async move {

@@ -65,6 +65,7 @@ pub(crate) fn exchange(
         version,
         headers: head.headers,
         peer: link.peer(),
+        local: worker.terms.local,
         client,
         is_secure: worker.terms.tls.is_some(),
         body,

@@ -26,6 +26,9 @@ pub struct Exchange {
     /// The other end of the connection, which may be a proxy. On HTTP/3 it may move between two
     /// requests.
     pub peer: SocketAddr,
+    /// Where the listener is bound: the address that the client has reached, if the listener is
+    /// bound to one.
+    pub local: SocketAddr,
     /// The client, as trusted proxies name it: the address for logs and limits, and for rules if
     /// it is known.
     pub client: IpAddr,

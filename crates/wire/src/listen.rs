@@ -62,7 +62,8 @@ impl Listener {
         for _ in 1..threads.get() {
             sockets.push(bind_one(address, true)?);
         }
-        Ok(Listener { sockets, address, terms: Terms::default(), datagrams: None })
+        let terms = Terms { local: address, ..Terms::default() };
+        Ok(Listener { sockets, address, terms, datagrams: None })
     }
 
     /// Where it listens, with the port the system chose.

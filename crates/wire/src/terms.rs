@@ -1,5 +1,7 @@
 //! What a listener offers to those who connect to it; the same for all of its workers.
 
+use std::net::SocketAddr;
+
 use http::header::ALT_SVC;
 use http::{HeaderMap, HeaderValue};
 
@@ -18,6 +20,8 @@ pub(crate) struct Terms {
     pub(crate) proxy_protocol: bool,
     /// Proxies that may name the client.
     pub(crate) trusted: Networks,
+    /// Where the listener is bound.
+    pub(crate) local: SocketAddr,
     /// Where HTTP/3 is spoken, for answers on other protocols.
     pub(crate) alternative: Option<HeaderValue>,
 }
@@ -30,6 +34,7 @@ impl Default for Terms {
             prior_knowledge: true,
             proxy_protocol: false,
             trusted: Networks::default(),
+            local: SocketAddr::from(([0, 0, 0, 0], 0)),
             alternative: None,
         }
     }

@@ -1,6 +1,7 @@
 //! The configuration of the proxy: which hosts it serves, which routes they have, and which
 //! backends the routes lead to. Read once from TOML or from flags; nothing here does I/O.
 
+mod cors;
 mod parse;
 mod reader;
 
@@ -8,8 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
-use wire::outgoing::Target;
+use wire::outgoing::{Protocol, ProxyProtocol, Target};
 
+pub use cors::{Cors, OriginPattern};
 pub use parse::parse;
 pub use reader::ConfigError;
 
@@ -31,6 +33,10 @@ pub struct Group {
     pub max_active: usize,
     /// The most requests that wait for one server; more are answered 503.
     pub max_waiting: usize,
+    /// What is spoken with the servers.
+    pub protocol: Protocol,
+    /// Connections begin with the PROXY protocol, which names the client.
+    pub send_proxy: Option<ProxyProtocol>,
 }
 
 /// One backend server.
@@ -119,6 +125,10 @@ pub struct Route {
     pub request_headers: Edits,
     pub response_headers: Edits,
     pub rate_limit: Option<RateLimit>,
+    /// Which pages of other origins may use it. None: the servers decide.
+    pub cors: Option<Cors>,
+    /// Whether responses are compressed that gain from it.
+    pub compress: bool,
 }
 
 /// An exact path, or a prefix that ends with `/*`.
@@ -217,6 +227,8 @@ impl Group {
             check: Some(Check::default()),
             max_active: MAX_ACTIVE,
             max_waiting: MAX_WAITING,
+            protocol: Protocol::Negotiated,
+            send_proxy: None,
         }
     }
 }
@@ -255,6 +267,8 @@ impl Route {
             request_headers: Edits::default(),
             response_headers: Edits::default(),
             rate_limit: None,
+            cors: None,
+            compress: true,
         }
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode};
 use toml::de::DeTable;
+use wire::outgoing::{Protocol, ProxyProtocol};
 
+use super::cors::cors;
 use super::reader::{Node, Report, Table, Text, table, text, wrong_type};
 use super::{
     Action, Balance, Check, Config, ConfigError, Edits, Group, HostPattern, PathPattern, RateLimit,
@@ -88,8 +90,11 @@ fn groups(report: &mut Report<'_>, file: &Table<'_>) -> Vec<Group> {
     groups
 }
 
+const GROUP_KEYS: &[&str] =
+    &["to", "balance", "check", "max_active", "max_waiting", "protocol", "send_proxy"];
+
 fn group(report: &mut Report<'_>, name: Text<'_>, table: &Table<'_>) -> Group {
-    table.allow(report, &["to", "balance", "check", "max_active", "max_waiting"]);
+    table.allow(report, GROUP_KEYS);
     let mut group = Group::new(name.value);
     group.servers = servers(report, table);
     if let Some(balance) = table.word(report, "balance", BALANCES) {
@@ -104,8 +109,18 @@ fn group(report: &mut Report<'_>, name: Text<'_>, table: &Table<'_>) -> Group {
     if let Some(most) = table.integer(report, "max_waiting", 0..=1_000_000) {
         group.max_waiting = most as usize;
     }
+    if let Some(protocol) = table.word(report, "protocol", PROTOCOLS) {
+        group.protocol = protocol;
+    }
+    group.send_proxy = table.word(report, "send_proxy", PROXY_PROTOCOLS);
     group
 }
+
+const PROTOCOLS: &[(&str, Protocol)] =
+    &[("auto", Protocol::Negotiated), ("http1", Protocol::Http1), ("http2", Protocol::Http2)];
+
+const PROXY_PROTOCOLS: &[(&str, ProxyProtocol)] =
+    &[("v1", ProxyProtocol::V1), ("v2", ProxyProtocol::V2)];
 
 const BALANCES: &[(&str, Balance)] = &[
     ("round_robin", Balance::RoundRobin),
@@ -180,7 +195,7 @@ fn check(report: &mut Report<'_>, value: Node<'_>) -> Option<Check> {
 }
 
 fn site(report: &mut Report<'_>, table: &Table<'_>, groups: &BTreeMap<&str, usize>) -> Site {
-    table.allow(report, &["hosts", "routes", "security_headers"]);
+    table.allow(report, &["hosts", "routes", "security_headers", "cors", "compress"]);
     let mut hosts = Vec::new();
     for host in table.texts(report, "hosts").unwrap_or_default() {
         match HostPattern::parse(host.value) {
@@ -192,9 +207,17 @@ fn site(report: &mut Report<'_>, table: &Table<'_>, groups: &BTreeMap<&str, usiz
     if tables.is_empty() {
         report.add(table.at, "a site needs at least one `[[sites.routes]]`");
     }
+    let site_cors = cors(report, table);
+    let compress = table.flag(report, "compress").unwrap_or(true);
     let mut routes: Vec<Route> = Vec::new();
     for table in &tables {
-        let Some(route) = route(report, table, groups) else { continue };
+        let Some(mut route) = route(report, table, groups) else { continue };
+        if route.cors.is_none() {
+            route.cors.clone_from(&site_cors);
+        }
+        if table.value("compress").is_none() {
+            route.compress = compress;
+        }
         if routes.iter().any(|other| other.path == route.path) {
             report.add(table.at, format!("another route has the path `{}`", route.path));
         }
@@ -216,6 +239,8 @@ const ROUTE_KEYS: &[&str] = &[
     "request_headers",
     "response_headers",
     "rate_limit",
+    "cors",
+    "compress",
 ];
 
 fn route(
@@ -241,6 +266,10 @@ fn route(
     }
     if let Some(bytes) = table.bytes(report, "max_body") {
         route.max_body_bytes = bytes;
+    }
+    route.cors = cors(report, table);
+    if let Some(compress) = table.flag(report, "compress") {
+        route.compress = compress;
     }
     route.request_headers = edits(report, table, "request_headers");
     route.response_headers = edits(report, table, "response_headers");

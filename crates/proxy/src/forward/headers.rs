@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{
     ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, DATE,
-    EXPECT, FORWARDED, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
+    EXPECT, FORWARDED, HOST, HeaderName, IF_MATCH, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION,
     SEC_WEBSOCKET_KEY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE, VIA, WWW_AUTHENTICATE,
 };
@@ -144,6 +144,18 @@ pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
     apply(edits, headers);
+}
+
+/// Makes the tags of `If-Match` strong. The tag of a compressed response is weak, and a client that
+/// sends it back means what it has read. A server whose own tags are weak still finds no match.
+pub(crate) fn strengthen(headers: &mut HeaderMap) {
+    let Some(text) = headers.get(IF_MATCH).and_then(|value| value.to_str().ok()) else { return };
+    if !text.contains("W/\"") || headers.get_all(IF_MATCH).iter().count() > 1 {
+        return;
+    }
+    if let Ok(strong) = HeaderValue::from_str(&text.replace("W/\"", "\"")) {
+        headers.insert(IF_MATCH, strong);
+    }
 }
 
 /// The key of a handshake on HTTP/1.1, which a WebSocket on a stream does not have: 16 bytes that a

@@ -3,6 +3,7 @@
 
 pub(crate) mod headers;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
-use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry, Stage};
+use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry, Stage, Target};
 use wire::{Chunks, Cut, Exchange, Payload, Response};
 
 use crate::balance::{Backend, InProgress, Pool};
@@ -35,6 +36,8 @@ pub(crate) struct Forward<'a> {
     pub(crate) sender: Sender<'a>,
     /// The path for the backend, if it differs from that of the request.
     pub(crate) path: Option<PathAndQuery>,
+    /// The client, with the port if that is known, and the address that it has reached.
+    pub(crate) addresses: (SocketAddr, SocketAddr),
 }
 
 /// The response, and the server that gave it.
@@ -51,6 +54,9 @@ impl Forward<'_> {
         let is_idempotent = is_idempotent(&method);
         let host = headers.get(HOST).cloned();
         headers::request(&mut headers, self.sender, &self.route.request_headers);
+        if self.route.compress {
+            headers::strengthen(&mut headers);
+        }
         let holds = body.declared_bytes().is_some_and(|bytes| bytes <= REPLAY_BYTES);
         if is_idempotent && holds && !body.is_here() {
             let read = body.read(REPLAY_BYTES as usize).await.map_err(Failure::body)?;
@@ -71,12 +77,15 @@ impl Forward<'_> {
         call.patience = patience(self.route.timeouts, is_long_poll);
         call.retry = if is_idempotent { Retry::Idempotent } else { Retry::Never };
         call.interim = Some(&mut interim);
-        self.attempts(&mut call, is_idempotent).await
+        let (from, to) = self.addresses;
+        let introduced = self.pool.introduced(from, to);
+        self.attempts(&mut call, &introduced, is_idempotent).await
     }
 
     async fn attempts<'c>(
         &'c self,
         call: &mut Call<'c>,
+        introduced: &'c [Target],
         is_idempotent: bool,
     ) -> Result<Forwarded, Failure> {
         let mut tried: Vec<usize> = Vec::new();
@@ -89,7 +98,7 @@ impl Forward<'_> {
             let Some((place, backend)) = chosen else { break };
             tried.push(place);
             let in_progress = InProgress::begin(backend);
-            call.target = &backend.server.target;
+            call.target = introduced.get(place).unwrap_or(&backend.server.target);
             let outcome = self.client.open(call).await;
             let now = Instant::now();
             match outcome {

@@ -15,6 +15,7 @@ mod odd;
 mod proxy;
 mod proxy_config;
 mod proxy_edge;
+mod proxy_policy;
 mod peers;
 mod shim;
 mod silent_accepts;

@@ -301,6 +301,7 @@ impl Connection {
             version: head.version,
             headers: head.headers,
             peer: self.link.peer(),
+            local: self.link.worker.terms.local,
             client,
             is_secure: self.link.worker.terms.tls.is_some(),
             body,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use http::header::UPGRADE;
 use http::{Method, StatusCode};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
@@ -259,7 +260,12 @@ impl Shared {
             return self.connected(stream, None, protocol == Protocol::Http2).await;
         }
         let opened = timeout_at(within.into(), self.tcp(call, trace)).await;
-        let (stream, remote) = opened.map_err(|_| OutgoingFault::Timeout(trace.stage))??;
+        let (mut stream, remote) = opened.map_err(|_| OutgoingFault::Timeout(trace.stage))??;
+        if let Some(introduction) = &origin.introduction {
+            let written = timeout_at(within.into(), stream.write_all(&introduction.bytes())).await;
+            let written = written.map_err(|_| OutgoingFault::Timeout(Stage::Connect))?;
+            written.map_err(OutgoingFault::Connect)?;
+        }
         let Some(name) = &origin.secure else {
             let is_http2 = protocol == Protocol::Http2;
             return self.connected(Transport::Plain(stream), Some(remote), is_http2).await;

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use rustls::pki_types::ServerName;
 
 use super::backlog::{Backlog, Gate};
 use super::fault::OutgoingFault;
+use super::introduction::{Introduction, ProxyProtocol};
 use super::trust::ClientTls;
 
 /// What the system takes for the path of a socket, with a byte that ends it.
@@ -38,6 +39,8 @@ pub(super) struct Origin {
     /// Instead of what the client trusts.
     pub(super) tls: Option<ClientTls>,
     pub(super) protocol: Protocol,
+    /// What connections begin with.
+    pub(super) introduction: Option<Introduction>,
 }
 
 /// What is spoken with a server.
@@ -93,7 +96,14 @@ impl Target {
             }
             Some(path) => path,
         };
-        let origin = Origin { host, port, secure, tls: None, protocol: Protocol::default() };
+        let origin = Origin {
+            host,
+            port,
+            secure,
+            tls: None,
+            protocol: Protocol::default(),
+            introduction: None,
+        };
         Ok(Target { origin: Arc::new(origin), path, host_header, gate: None })
     }
 
@@ -112,6 +122,25 @@ impl Target {
     pub fn with_protocol(mut self, protocol: Protocol) -> Target {
         self.change(|origin| origin.protocol = protocol);
         self
+    }
+
+    /// Connections begin with the PROXY protocol. See [`Target::for_client`].
+    pub fn with_proxy_protocol(mut self, version: ProxyProtocol) -> Target {
+        let introduction = Introduction { version, client: None };
+        self.change(|origin| origin.introduction = Some(introduction));
+        self
+    }
+
+    /// The same server for requests of this client, which has reached this address of ours. Its
+    /// connections are used for no other client. None if the server is sent no PROXY protocol.
+    pub fn for_client(&self, client: SocketAddr, reached: SocketAddr) -> Option<Target> {
+        let introduction = self.origin.introduction?;
+        let mut target = self.clone();
+        target.change(|origin| {
+            origin.introduction =
+                Some(Introduction { client: Some((client, reached)), ..introduction });
+        });
+        Some(target)
     }
 
     /// Whom to trust, and who we are, at this server alone.
@@ -160,6 +189,7 @@ impl PartialEq for Origin {
         same_tls
             && self.port == other.port
             && self.protocol == other.protocol
+            && self.introduction == other.introduction
             && self.host == other.host
             && self.secure == other.secure
     }
@@ -173,6 +203,7 @@ impl Hash for Origin {
         self.host.hash(state);
         self.port.hash(state);
         self.tls.as_ref().map(ClientTls::address).hash(state);
+        self.introduction.hash(state);
     }
 }
 

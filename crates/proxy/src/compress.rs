@@ -1,5 +1,5 @@
-//! Compresses responses that gain from it, while they are sent. Streams of events are never
-//! compressed, and what waits for the next piece is flushed: a client sees what its server has sent.
+//! Compresses responses that gain from it, while they are sent. Event streams are never compressed,
+//! and what waits for the next piece is flushed: a client sees what its server has sent.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const AT_ONCE_BYTES: usize = 64 * 1024;
 const PIECE_BYTES: usize = 16 * 1024;
 /// What is compressed before other connections have their turn: some milliseconds.
 const TURN_BYTES: usize = 256 * 1024;
-/// Responses that are compressed at a time. 256: each has some 300 KiB for it, 75 MiB together. More
-/// are sent as they are.
+/// Responses that are compressed at a time. 256: each has some 300 KiB for it, 75 MiB together.
+/// More are sent as they are.
 const MAX_STREAMS: usize = 256;
 /// The fastest level, as nginx has it: the next ones cost much more than they save.
 const LEVEL: Compression = Compression::fast();

@@ -1,4 +1,4 @@
-//! The CORS protocol at the edge: preflights are answered here, and the responses of allowed origins
+//! The CORS protocol at the edge: preflights are answered here, and responses for allowed origins
 //! say so. The rules replace those of the servers.
 
 use http::header::{

@@ -150,8 +150,8 @@ impl Body {
         }
     }
 
-    /// Refuses the body once more than so many bytes of it have come, and drops the fields behind it
-    /// that are not kept: for readers that pass pieces on.
+    /// Refuses the body once more than so many bytes of it have come, and drops the fields behind
+    /// it that are not kept: for readers that pass pieces on.
     pub fn guard(&mut self, most_bytes: u64, keeps_trailer: fn(&HeaderName) -> bool) {
         // What is here has no trailers, and its length is known.
         if !self.is_here() {

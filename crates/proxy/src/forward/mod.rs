@@ -136,8 +136,8 @@ impl Forward<'_> {
         Err(failure)
     }
 
-    /// Whether the server was only slow, and checks say whether it works: then slow reports and long
-    /// polls must not take it away from the other requests.
+    /// Whether the server was only slow, and checks say whether it works: then slow reports must
+    /// not take it away from the other requests.
     fn is_slow_response(&self, fault: &OutgoingFault) -> bool {
         let is_late = matches!(fault, OutgoingFault::Timeout(Stage::Head | Stage::Body));
         is_late && self.pool.group.check.is_some()

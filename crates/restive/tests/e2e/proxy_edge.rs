@@ -180,7 +180,7 @@ fn an_old_client_sees_that_a_response_broke_off() {
 fn trailers_carry_nothing_that_belongs_into_a_head() {
     let address = backend(|request| {
         let (_, trailers) = request.split_once("\r\n0\r\n").unwrap();
-        let body = format!("5\r\nhello\r\n0\r\nx-sum: 1\r\nset-cookie: a=b\r\nalt-svc: h3\r\n\r\n");
+        let body = "5\r\nhello\r\n0\r\nx-sum: 1\r\nset-cookie: a=b\r\nalt-svc: h3\r\n\r\n";
         let seen = trailers.trim().replace("\r\n", "|");
         format!("HTTP/1.1 200 OK\r\nx-seen: {seen}\r\ntransfer-encoding: chunked\r\n\r\n{body}")
     });

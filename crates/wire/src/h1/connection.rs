@@ -412,6 +412,17 @@ impl Connection {
         }
     }
 
+    /// Ready when the client is gone. While the body of the request arrives, its reader notices.
+    pub(super) fn poll_left(&mut self, cx: &mut Context<'_>, watch: &mut Watch) -> Poll<()> {
+        match self.inflow {
+            Some(_) => Poll::Pending,
+            None => {
+                let buffers = &self.link.worker.buffers;
+                watch.poll(cx, &mut self.stream, &mut self.buffer, buffers)
+            }
+        }
+    }
+
     /// Sends interim answers as far as the client takes them.
     fn poll_interim(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
         while !self.interim.is_empty() {

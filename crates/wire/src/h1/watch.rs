@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection::Connection;
 use super::inflow::read_into;
+use crate::stream::Stream;
+use crate::worker::{Buffer, Buffers};
 
 /// A client that has closed its sending side may still read. It has this long to get the next byte:
 /// whether it reads is not known before something is written, and a source that works for it must
@@ -36,42 +37,35 @@ impl Watch {
             patience.as_mut().reset(Instant::now() + HALF_CLOSED);
         }
     }
-}
 
-impl Connection {
-    /// Ready when the client is gone. Only for waits in which nothing is written. While the body of
-    /// the request arrives, its reader notices.
-    pub(super) fn poll_left(&mut self, cx: &mut Context<'_>, watch: &mut Watch) -> Poll<()> {
-        if self.inflow.is_some() {
-            return Poll::Pending;
-        }
+    /// Ready when the client is gone. Only for waits in which nothing is written, behind a whole
+    /// request. `held` gets what the client has sent ahead.
+    pub(super) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut Stream,
+        held: &mut Option<Box<Buffer>>,
+        buffers: &Buffers,
+    ) -> Poll<()> {
         loop {
-            match watch {
+            match self {
                 Watch::Blind => return Poll::Pending,
                 Watch::Closed(patience) => return patience.as_mut().poll(cx),
                 Watch::Open => {}
             }
-            let read = self.poll_ahead(cx);
-            let buffers = &self.link.worker.buffers;
-            buffers.shrink(&mut self.buffer);
-            let held = self.buffer.as_ref().map_or(0, |buffer| buffer.data().len());
+            if stream.poll_read_ready(cx).is_pending() {
+                return Poll::Pending;
+            }
+            let read = read_into(cx, stream, held.get_or_insert_with(|| buffers.take()));
+            buffers.shrink(held);
+            let ahead = held.as_ref().map_or(0, |buffer| buffer.data().len());
             match read {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
-                Poll::Ready(Ok(0)) => *watch = Watch::Closed(Box::pin(sleep(HALF_CLOSED))),
-                Poll::Ready(Ok(_)) if held > AHEAD_BYTES => *watch = Watch::Blind,
+                Poll::Ready(Ok(0)) => *self = Watch::Closed(Box::pin(sleep(HALF_CLOSED))),
+                Poll::Ready(Ok(_)) if ahead > AHEAD_BYTES => *self = Watch::Blind,
                 Poll::Ready(Ok(_)) => {}
             }
         }
-    }
-
-    /// Reads what follows the request.
-    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
-        if self.stream.poll_read_ready(cx).is_pending() {
-            return Poll::Pending;
-        }
-        let buffers = &self.link.worker.buffers;
-        let buffer = self.buffer.get_or_insert_with(|| buffers.take());
-        read_into(cx, &mut self.stream, buffer)
     }
 }

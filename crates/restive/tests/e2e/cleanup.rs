@@ -24,8 +24,8 @@ fn keyed(server: &Server, method: &str, path: &str, key: &str, body: &Value) -> 
 #[test]
 fn secrets_and_missing_states_of_an_older_file_are_cleaned_up_before_it_is_served() {
     let server = Start::schema(SCHEMA).go();
-    let endpoint = json!({"url": "https://hooks.example.com/in", "enabled_events": ["erasure.created"],
-        "headers": {"authorization": "Bearer first"}});
+    let endpoint = json!({"url": "https://hooks.example.com/in",
+        "enabled_events": ["erasure.created"], "headers": {"authorization": "Bearer first"}});
     let made = keyed(&server, "POST", "/v1/webhook-endpoints", "e1", &endpoint);
     assert_eq!(made.status, 201, "{}", made.text);
     let hook = format!("/v1/webhook-endpoints/{}", made.id());

@@ -190,7 +190,9 @@ fn opaque(tag: &str) -> &str {
 /// The version in a tag that this server issued; `None` for other tags.
 fn version_in(tag: &str) -> Option<i64> {
     let inner = opaque(tag).trim_matches('"');
-    inner.split_once('-').and_then(|(version, _)| version.parse().ok())
+    let (digits, _) = inner.split_once('-')?;
+    // No other way to write the number than the server's own.
+    digits.parse().ok().filter(|version: &i64| version.to_string() == digits)
 }
 
 /// The tags of a header, each in valid syntax. At least one.

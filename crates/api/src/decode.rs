@@ -164,7 +164,8 @@ fn unzstd(mut sent: &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
 fn frame(decoder: &mut FrameDecoder, sent: &mut &[u8], out: &mut Output<'_>) -> Result<(), Fault> {
     // The content size is 0 if the frame does not declare it.
     let room = out.limit_bytes - out.bytes.len();
-    if decoder.content_size() > room as u64 {
+    let declared = decoder.content_size();
+    if declared > room as u64 {
         return Err(Fault::Body(BodyFault::TooLarge));
     }
     // Blocks that the decoder keeps in its window are not in the output yet, but use memory: charge
@@ -185,7 +186,11 @@ fn frame(decoder: &mut FrameDecoder, sent: &mut &[u8], out: &mut Output<'_>) -> 
     out.share.shrink(decoded);
     // The window is at least as large as the frame or the limit, so the whole frame is available
     // now.
-    out.take(&decoder.collect().unwrap_or_default())?;
+    let content = decoder.collect().unwrap_or_default();
+    if declared > 0 && declared != content.len() as u64 {
+        return Err(Fault::Malformed);
+    }
+    out.take(&content)?;
     let sums = (decoder.get_checksum_from_data(), decoder.get_calculated_checksum());
     match sums {
         (Some(declared), calculated) if calculated != Some(declared) => Err(Fault::Malformed),

@@ -86,6 +86,11 @@ impl Claims {
         };
         for (name, value) in &fields {
             match (name.as_str(), value) {
+                // A limit that is null would limit nothing.
+                ("types" | "resources" | "parents", Value::Null) => {
+                    let message = format!("`{name}` must not be null; omit it for no limit.");
+                    faults.push(Violation::new(name, Code::WrongType, message));
+                }
                 (name, Value::Null) if MEMBERS.contains(&name) => {}
                 ("user", Value::String(user)) if is_name(user) => claims.user = Some(user.clone()),
                 ("user", value) => {

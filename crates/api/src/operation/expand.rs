@@ -17,8 +17,8 @@ use std::pin::Pin;
 
 /// Maximum children embedded per record; the list of children has the rest.
 const CHILDREN: u32 = 10;
-/// Bytes that are parsed, copied or written before other requests of the thread have their turn: half
-/// a millisecond of work.
+/// Bytes that are parsed, copied or written before other requests of the thread have their turn:
+/// half a millisecond of work.
 const TURN_BYTES: usize = 64 << 10;
 /// Maximum records embedded in one response.
 const MAX_EMBEDDED: usize = 10_000;

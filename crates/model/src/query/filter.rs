@@ -146,7 +146,8 @@ fn known(collection: &Collection, name: &str, test: Test) -> Result<Test, String
 }
 
 fn bound_value(kind: &Kind, text: &str) -> Result<Scalar, String> {
-    scalar(kind, text.trim_matches('"'))
+    let quoted = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    scalar(kind, quoted.unwrap_or(text))
 }
 
 fn scalar(kind: &Kind, text: &str) -> Result<Scalar, String> {

@@ -156,6 +156,11 @@ fn a_required_if_match_needs_the_tag_of_the_record() {
         let error = ask(name, value).error(428, "precondition_required");
         assert_eq!(error["param"], "If-Match", "{name}");
     }
+    // Another way to write the same version is another tag.
+    for sign in ["+", "0"] {
+        let other = format!("\"{sign}{}", tag.trim_start_matches('"'));
+        ask("if-match", &other).error(412, "precondition_failed");
+    }
     assert_eq!(server.get(&path).expect(200)["title"], "a");
     ask("if-match", &format!("\"1-1\", {tag}")).expect(200);
     server.ask("DELETE", &path).header("if-match", "*").send().error(428, "precondition_required");

@@ -130,7 +130,10 @@ fn a_body_that_is_not_valid_in_its_coding_is_refused() {
     // A window of 1 GiB.
     let mut wide = frame.clone();
     wide[5] = 20 << 3;
+    // The header declares 20 bytes, and the only block is empty.
+    let short = [0x28, 0xB5, 0x2F, 0xFD, 0x20, 0x14, 0x01, 0x00, 0x00];
     for (coding, body) in [
+        ("zstd", short.to_vec()),
         ("gzip", BOOK.to_vec()),
         ("gzip", whole[..whole.len() - 9].to_vec()),
         ("gzip", bent),

@@ -237,6 +237,15 @@ fn a_proxy_protocol_header_without_an_address_disables_forwarded_headers() {
         let answer = server.raw(&[before, request.as_bytes()].concat());
         let id = answer.lines().find_map(|line| line.strip_prefix("request-id: ")).unwrap();
         assert_eq!(logged(&server, id), "127.0.0.1", "{before:?}");
+        // A page by https of the same host, if the header were believed.
+        let upgrade = format!(
+            "GET /ws HTTP/1.1\r\nHost: a.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             Origin: https://a.example\r\nX-Forwarded-Proto: https\r\n\
+             Authorization: Bearer {KEY}\r\n\r\n"
+        );
+        let answer = server.raw(&[before, upgrade.as_bytes()].concat());
+        assert!(answer.starts_with("HTTP/1.1 403 "), "{before:?}: {answer}");
     }
 }
 

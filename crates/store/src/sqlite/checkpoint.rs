@@ -44,8 +44,8 @@ pub struct Sizes {
     /// that they see what this one does.
     huge: u64,
     /// A file that starts again is cut to this. Where there is room, it keeps its length: a cut
-    /// takes longer than many commits, and each commit that makes the file longer writes the length,
-    /// too.
+    /// takes longer than many commits, and each commit that makes the file longer writes the
+    /// length, too.
     pub kept: u64,
 }
 

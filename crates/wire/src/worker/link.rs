@@ -132,10 +132,13 @@ impl Link {
         !self.client_unknown.get() && (!self.is_proxied() || peer::names_client(headers))
     }
 
-    /// Whether the peer is a trusted proxy.
+    /// Whether the peer is a trusted proxy that forwards what its client sent. One that named no
+    /// client speaks for itself.
     pub(crate) fn is_proxied(&self) -> bool {
         let trusted = &self.worker.terms.trusted;
-        !trusted.is_empty() && trusted.contains(self.peer().ip().to_canonical())
+        !self.client_unknown.get()
+            && !trusted.is_empty()
+            && trusted.contains(self.peer().ip().to_canonical())
     }
 
     /// The connection's task, which keeps the same waker for its whole life.

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_says_everything_that_is_known() {
+    fn an_attempt_has_all_known_details() {
         let mut headers = HeaderMap::new();
         headers.insert("x-b", HeaderValue::from_static("2 \"two\""));
         headers.append("x-a", HeaderValue::from_static("1"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_stand_in_the_order_of_the_schema() {
+    fn fields_are_in_the_order_of_the_schema() {
         let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
         let attempts = &schema.collections[schema.own(model::schema::Builtin::Attempt)];
         let text = plain().text(&Limits::default());
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_endpoint_answers_is_kept_within_limits() {
+    fn the_recorded_response_of_an_endpoint_is_limited() {
         let mut headers = HeaderMap::new();
         for n in 0..200 {
             let name: http::HeaderName = format!("x-{n}").parse().unwrap();

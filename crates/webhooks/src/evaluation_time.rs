@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn many_accounts_leave_a_part_of_the_time() {
+    fn filters_of_many_accounts_leave_time_for_other_work() {
         let (times, now) = (EvaluationTime::default(), Instant::now());
         for account in 0..9 {
             times.pay(account, Duration::from_millis(1), now);

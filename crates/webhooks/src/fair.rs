@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn accounts_take_turns_whatever_each_has_waiting() {
+    fn accounts_take_turns_regardless_of_their_queue_lengths() {
         let mut queue = FairQueue::default();
         (1..=4).for_each(|item| queue.push(1, item));
         queue.push(2, 5);

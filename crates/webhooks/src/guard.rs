@@ -13,7 +13,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn development_reaches_this_machine_and_never_the_metadata_service() {
+    fn development_mode_allows_loopback_but_never_the_metadata_service() {
         for (address, public, development) in [
             ("93.184.215.14", true, true),
             ("127.0.0.1", false, true),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_fails_throughout_is_disabled_whatever_restarts_there_are() {
+    fn an_endpoint_that_always_fails_is_disabled_in_spite_of_restarts() {
         let (mut health, limits) = (Health::default(), Limits::default());
         let since = Timestamp(0);
         let mut last = None;

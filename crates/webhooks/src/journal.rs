@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_erasure_removes_what_was_answered_once_it_is_durable() {
+    fn a_durable_erasure_removes_recorded_responses() {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = journal(folder.path());
         let holds = || {

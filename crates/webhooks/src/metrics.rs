@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_is_told_with_its_meaning() {
+    fn every_metric_has_a_help_text() {
         let metrics = Metrics::new();
         metrics.succeeded.store(3, Relaxed);
         metrics.took(Duration::from_micros(1500));

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_of_a_record_go_one_after_the_other_and_others_go_on() {
+    fn events_of_a_record_are_sent_in_order_and_other_records_do_not_wait() {
         let mut order = Order::default();
         assert!(order.admit("a", 1));
         assert!(!order.admit("a", 2));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_in_the_retry_table_holds_what_follows() {
+    fn a_record_that_waits_for_a_retry_delays_its_later_events() {
         let mut order = Order::default();
         order.occupy("a", 1);
         assert!(!order.admit("a", 2));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn gone_and_disable_end_the_endpoint_and_abort_the_one_delivery() {
+    fn gone_and_disable_end_the_endpoint_and_abort_ends_one_delivery() {
         let control = |code, control| Answer { control: Some(control), ..status(code) };
         for (answer, expected, disable) in [
             (status(410), Status::Failed, Some(GONE)),

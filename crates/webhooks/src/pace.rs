@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_in_a_row_allow_single_tries_ever_further_apart() {
+    fn five_failures_in_a_row_allow_single_attempts_with_growing_pauses() {
         let (mut pace, mut now) = (Pace::new(20, None), Instant::now());
         for _ in 0..4 {
             failing(&mut pace, now, now);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_that_fails_at_once_is_one_strike() {
+    fn a_burst_of_failures_counts_once() {
         let (mut pace, start) = (Pace::new(20, None), Instant::now());
         (0..20).for_each(|_| pace.succeeded());
         let now = start + Duration::from_secs(1);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_closes_the_gate_for_everything() {
+    fn a_pause_stops_all_sends_of_an_endpoint() {
         let (mut pace, now) = (Pace::new(20, None), Instant::now());
         pace.pause(Duration::from_secs(9), now);
         pace.pause(Duration::from_secs(3), now);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_sent_in_a_second_than_the_rate_says() {
+    fn sends_per_second_stay_within_the_rate() {
         let (mut bucket, start) = (Bucket::new(10), Instant::now());
         let mut sent = 0;
         for millis in 0..3000 {

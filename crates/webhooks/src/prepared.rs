@@ -275,7 +275,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_thin_body_names_the_record_and_says_nothing_of_it() {
+    fn a_thin_body_has_only_the_id_of_the_record() {
         let loaded = loaded();
         let prepared = Prepared::new(Rc::new(event(7, "book_1")), 3, &loaded).unwrap();
         let read = |bytes: Bytes| serde_json::from_slice::<Value>(&bytes).unwrap();

@@ -365,7 +365,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn figures_belong_to_the_position_so_that_a_restart_counts_nothing_twice() {
+    fn a_restart_counts_no_event_of_a_replay_twice() {
         let mut replay = replay(json!({ "status": "pending" })).unwrap();
         replay.bounded(10, 20);
         replay.count(3, 20);
@@ -386,7 +386,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_read_again_and_what_was_sent_is_not() {
+    fn released_events_are_read_again_and_sent_ones_are_not() {
         let mut replay = replay(json!({ "status": "pending" })).unwrap();
         replay.bounded(10, 20);
         replay.count(4, 20);
@@ -442,7 +442,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_that_was_under_way_goes_on_where_it_was() {
+    fn an_interrupted_replay_continues_at_its_position() {
         let fields = json!({ "status": "running", "total": 9, "done": 4, "position": 15 });
         let mut replay = replay(fields).unwrap();
         replay.bounded(10, 20);
@@ -451,7 +451,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_over_is_not_taken_up_again_and_a_dry_run_only_counts() {
+    fn a_finished_replay_is_not_resumed_and_a_dry_run_only_counts() {
         for status in ["succeeded", "failed", "cancelled"] {
             assert!(replay(json!({ "status": status })).is_none());
         }

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_scope_has_a_few_under_way_and_the_oldest_waiting_one_follows() {
+    fn each_scope_runs_a_few_replays_and_then_the_oldest_waiting_one() {
         let mut replays = Replays::new(2);
         for number in [7, 3, 5, 9] {
             replays.add(number, numbered(number, 20, "whk_1"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_that_wait_cost_no_more_than_a_few() {
+    fn thousands_of_waiting_replays_cost_as_little_as_a_few() {
         let mut replays = Replays::new(4);
         let begun = std::time::Instant::now();
         for number in 0..20_000 {

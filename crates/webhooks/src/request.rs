@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_names_itself_and_is_signed_in_both_families() {
+    fn every_attempt_has_an_id_and_both_kinds_of_signature() {
         let (headers, body) = headers(&endpoint(json!({})));
         for (name, expected) in [
             ("host", "example.com"),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plain_form_takes_the_place_of_the_timestamped_one() {
+    fn the_plain_signature_replaces_the_timestamped_one() {
         let (headers, body) = headers(&endpoint(json!({ "signature": "plain" })));
         let signer = Signer::new(&Secret::parse(NEW).unwrap(), None);
         assert_eq!(text(&headers, "x-hub-signature-256"), signer.plain(&body));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_secret_signs_until_its_time_is_over() {
+    fn the_old_secret_signs_until_it_expires() {
         let rotated = |until: i64| {
             let until = Timestamp(until).to_iso();
             let more = json!({ "previous_secret": OLD, "previous_secret_expires_at": until });
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn every_secret_signs_until_its_own_time_is_over() {
+    fn every_secret_signs_until_it_expires() {
         let ends = |second: i64, third: i64| {
             let kept = |secret: &str, until: i64| {
                 let until = Timestamp(until).to_iso();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_cannot_be_called_says_why() {
+    fn the_reason_is_reported_for_an_endpoint_that_cannot_be_called() {
         for (more, class) in [
             (json!({ "url": "ftp://example.com" }), "url"),
             (json!({ "secret": "hunter2" }), "secret"),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_believed_as_far_as_the_schedule_goes() {
+    fn retry_after_is_limited_by_the_longest_delay_of_the_schedule() {
         let floor = Duration::from_secs(60);
         assert_eq!(longest(&[5, 300, 10], floor), Duration::from_secs(300));
         assert_eq!(longest(&[5], floor), floor);

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn one_settlement_is_under_way_while_the_next_gathers() {
+    fn outcomes_are_collected_while_a_settlement_is_in_flight() {
         let limits = Limits { settlement: 2, worth_settling: 1, ..Limits::default() };
         let (mut settler, now) = (Settler::default(), Instant::now());
         assert!(begun(settler.begin(now, false, &limits)).is_none());
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_settlement_is_small_and_the_rest_follows_at_once() {
+    fn a_settlement_has_a_limited_size_and_the_rest_follows() {
         let (limits, mut settler, now) = (Limits::default(), Settler::default(), Instant::now());
         (1..=600).for_each(|seq| push(&mut settler, seq));
         for expected in [256, 256] {
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_settlement_the_next_waits_until_it_is_worth_it() {
+    fn settlements_are_spaced_apart_to_fill_batches() {
         let limits = Limits { worth_settling: 3, ..Limits::default() };
         let (mut settler, now) = (Settler::default(), Instant::now());
         push(&mut settler, 1);

@@ -84,7 +84,7 @@ mod tests {
     use std::task::Waker;
 
     #[tokio::test]
-    async fn an_owner_has_one_alarm_the_earliest() {
+    async fn each_owner_has_only_its_earliest_alarm() {
         let now = Instant::now();
         let later = |millis| now + Duration::from_millis(millis);
         let mut timers = Timers::new(now);

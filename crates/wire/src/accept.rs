@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_that_go_on_are_retried_less_often_and_logged_once_per_interval() {
+    fn repeated_accept_errors_are_retried_less_often_and_logged_once_per_interval() {
         let (mut refusals, start) = (Refusals::default(), Instant::now());
         let (first, longest) = PAUSES;
         assert_eq!(refusals.refused(start), (first, Some(1)));

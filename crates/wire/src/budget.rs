@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_holders_leave_room_for_one_more() {
+    fn greedy_holders_leave_a_share_for_one_more() {
         let (budget, mut kept) = (Budget::new(1200), Vec::new());
         assert_eq!(fill(&budget, 1, &mut kept), 600);
         assert_eq!(fill(&budget, 2, &mut kept), 300);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_wakes_the_oldest_waiters_it_is_enough_for() {
+    fn returned_budget_wakes_the_oldest_waiters_that_fit() {
         let budget = Budget::new(100);
         let mut first = budget.take(1, 50).unwrap();
         let large = Waiter::queued(&budget, 1, 20);

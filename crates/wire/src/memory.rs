@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn small_charges_leave_the_budget_alone_and_large_ones_come_back() {
+    fn small_charges_use_no_budget_and_large_ones_are_returned() {
         let budget = Budget::new(10 * STEP_BYTES);
         let charges = charges(&budget, arriving("192.0.2.1"));
         let small = charges.take(FREE_BYTES).unwrap();
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_holder_however_many_connections_it_has() {
+    fn all_connections_of_an_address_are_one_holder() {
         let budget = Budget::new(10 * STEP_BYTES);
         let take = |address: &str| charges(&budget, arriving(address)).take(STEP_BYTES);
         let kept: Vec<_> = (0..20).filter_map(|_| take("2001:db8::1")).collect();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_and_operators_at_one_address_hold_parts_of_their_own() {
+    fn accounts_and_operators_at_one_address_have_separate_shares() {
         let budget = Budget::new(16 * STEP_BYTES);
         let address: IpAddr = "192.0.2.1".parse().unwrap();
         let memory = Memory::new(budget.clone());
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_larger_than_the_budget_is_not_refused_for_ever() {
+    fn a_response_larger_than_the_budget_is_sent_in_the_end() {
         let budget = Budget::new(4 * STEP_BYTES);
         let charges = charges(&budget, arriving("192.0.2.1"));
         let body = Payload::from(vec![0; 100 * STEP_BYTES]);
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_writer_in_the_queue_gets_memory_in_turn_although_others_leave_it() {
+    async fn waiting_writers_get_memory_in_order_even_if_others_give_up() {
         const WRITERS: usize = 300;
         const WOKEN: usize = 4;
         let patience = Duration::from_secs(30);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_writer_that_waits_goes_on_when_memory_is_given_back() {
+    async fn a_waiting_writer_continues_when_memory_is_returned() {
         let budget = Budget::new(4 * STEP_BYTES);
         let charges = charges(&budget, arriving("192.0.2.1"));
         let all = charges.take(2 * STEP_BYTES).unwrap();

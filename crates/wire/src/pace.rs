@@ -49,7 +49,7 @@ mod tests {
     const WINDOW: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_byte_every_few_seconds_is_too_slow_and_a_slow_line_is_not() {
+    fn a_byte_every_few_seconds_is_too_slow_but_a_slow_connection_is_not() {
         let keeps = |bytes_each_second: usize| {
             let mut pace = Pace::default();
             (0..300).all(|_| pace.keeps(Duration::from_secs(1), bytes_each_second, WINDOW, 32_768))
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_share_the_floor_of_their_connection() {
+    fn streams_share_the_minimum_rate_of_their_connection() {
         assert_eq!(floor_of_stream(32_768, 0), 32_768);
         assert_eq!(floor_of_stream(32_768, 4), 8_192);
         assert_eq!(floor_of_stream(32_768, 128), 1024);

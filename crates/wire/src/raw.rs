@@ -134,7 +134,7 @@ mod tests {
 
     /// There may be very many of them that wait, each in its service's future.
     #[test]
-    fn a_stream_handed_over_is_small() {
+    fn a_stream_that_was_taken_over_is_small() {
         assert!(size_of::<Raw>() <= 80, "{}", size_of::<Raw>());
     }
 }

@@ -20,7 +20,7 @@ async fn refusing() -> Sink {
 }
 
 #[tokio::test]
-async fn a_clock_set_back_delays_no_retry() {
+async fn a_clock_that_is_set_back_delays_no_retry() {
     let bed = Bed::new();
     let sink = refusing().await;
     let (number, _) = bed.endpoint(&sink, json!({ "retry_schedule": [1, 1, 1] })).await;
@@ -50,7 +50,7 @@ async fn a_clock_set_back_delays_no_retry() {
 }
 
 #[tokio::test]
-async fn a_clock_set_ahead_makes_each_retry_once_and_few_at_a_time() {
+async fn a_clock_that_is_set_ahead_causes_each_retry_once_and_few_at_a_time() {
     let bed = Bed::new();
     let sink = refusing().await;
     let schedule = json!({ "retry_schedule": [60, 60, 60, 60, 60], "max_in_flight": 2 });

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use store::Status;
 
 #[tokio::test]
-async fn every_endpoint_gets_what_it_subscribed_to_and_nothing_else() {
+async fn every_endpoint_gets_exactly_the_events_that_it_subscribed_to() {
     let bed = Bed::new();
     let (all, orders, thin) = (Sink::willing().await, Sink::willing().await, Sink::willing().await);
     let (first, _) = bed.endpoint(&all, json!({})).await;
@@ -76,7 +76,7 @@ async fn an_attempt_is_recorded_as_the_api_serves_it() {
 }
 
 #[tokio::test]
-async fn a_changed_endpoint_is_sent_to_as_it_is_now_and_a_deleted_one_no_more() {
+async fn sends_use_the_current_endpoint_and_stop_when_it_is_deleted() {
     let bed = Bed::new();
     let (old, new) = (Sink::willing().await, Sink::willing().await);
     let (number, id) = bed.endpoint(&old, json!({})).await;
@@ -99,7 +99,7 @@ async fn a_changed_endpoint_is_sent_to_as_it_is_now_and_a_deleted_one_no_more() 
 }
 
 #[tokio::test]
-async fn a_filter_decides_and_one_that_cannot_is_told_of() {
+async fn a_filter_selects_events_and_its_failures_are_reported() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, id) = bed.endpoint(&sink, json!({})).await;
@@ -126,7 +126,7 @@ async fn a_filter_decides_and_one_that_cannot_is_told_of() {
 }
 
 #[tokio::test]
-async fn a_filter_that_is_none_lets_nothing_pass() {
+async fn an_invalid_filter_matches_no_event() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, id) = bed.endpoint(&sink, json!({})).await;

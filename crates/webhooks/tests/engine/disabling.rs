@@ -40,13 +40,13 @@ async fn an_endpoint_that_is_gone_is_disabled() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_asks_for_it_is_disabled() {
+async fn an_endpoint_that_answers_disable_is_disabled() {
     let header = "webhook-delivery: disable\r\n";
     disabled_by(200, header, "asked by the endpoint", Status::Succeeded).await;
 }
 
 #[tokio::test]
-async fn a_message_can_be_refused_for_good() {
+async fn an_endpoint_can_refuse_a_message_permanently() {
     let bed = Bed::new();
     let sink = Sink::new(|_, _| Reply::With(500, "webhook-delivery: abort-message\r\n")).await;
     let (number, _) = bed.endpoint(&sink, json!({})).await;
@@ -58,7 +58,7 @@ async fn a_message_can_be_refused_for_good() {
 }
 
 #[tokio::test]
-async fn what_happens_while_disabled_is_recorded_and_after_it_sent_again() {
+async fn events_during_a_disabled_time_are_skipped_and_later_ones_are_sent() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, id) = bed.endpoint(&sink, json!({ "status": "disabled" })).await;

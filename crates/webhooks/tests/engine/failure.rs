@@ -73,7 +73,7 @@ async fn retry_after_pauses_the_whole_endpoint() {
 }
 
 #[tokio::test]
-async fn a_failing_endpoint_gets_single_tries_and_one_success_ends_that() {
+async fn a_failing_endpoint_gets_single_attempts_until_one_succeeds() {
     let bed = Bed::new();
     let sink = Sink::new(|_, number| match number {
         1..=9 => Reply::Status(500),
@@ -102,7 +102,7 @@ async fn a_failing_endpoint_gets_single_tries_and_one_success_ends_that() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_for_days_is_warned_of_and_disabled() {
+async fn an_endpoint_that_fails_for_days_causes_warnings_and_is_disabled() {
     let bed = Bed::new();
     let sink = Sink::new(|_, _| Reply::Status(500)).await;
     let schedule = vec![3600; 20];
@@ -130,7 +130,7 @@ async fn an_endpoint_that_fails_for_days_is_warned_of_and_disabled() {
 }
 
 #[tokio::test]
-async fn a_delivery_somebody_asked_for_is_sent_whatever_the_pace_and_counts_for_nothing() {
+async fn a_manual_retry_ignores_the_pace_and_does_not_change_the_health() {
     let bed = Bed::new();
     let sink = Sink::new(|_, number| match number {
         1 | 2 => Reply::Status(500),
@@ -196,7 +196,7 @@ async fn a_store_that_cannot_be_read_for_a_while_loses_nothing() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_retry_counts_in_the_age_of_the_queue() {
+async fn waiting_retries_count_in_the_age_of_the_queue() {
     let bed = Bed::new();
     let sink = Sink::new(|_, number| match number {
         1 => Reply::Status(500),

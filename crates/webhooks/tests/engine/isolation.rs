@@ -31,7 +31,7 @@ async fn endpoints_that_hang_do_not_slow_the_others() {
 }
 
 #[tokio::test]
-async fn endpoints_that_hung_while_they_were_trusted_leave_room_for_others() {
+async fn endpoints_that_hang_after_successes_do_not_block_others() {
     let bed = Bed::new();
     let turned = Sink::new(|_, number| match number {
         0..300 => Reply::Status(200),
@@ -54,7 +54,7 @@ async fn endpoints_that_hung_while_they_were_trusted_leave_room_for_others() {
 }
 
 #[tokio::test]
-async fn no_more_is_sent_than_an_endpoint_allows() {
+async fn the_rate_limit_of_an_endpoint_is_respected() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     bed.endpoint(&sink, json!({ "rate_limit": 20 })).await;
@@ -72,7 +72,7 @@ async fn no_more_is_sent_than_an_endpoint_allows() {
 
 /// Each change of an endpoint is read from the store before the head goes on.
 #[tokio::test]
-async fn endpoints_that_change_all_the_time_do_not_hold_up_the_events_behind_them() {
+async fn frequent_changes_of_endpoints_do_not_delay_events() {
     const CHANGES: u64 = 400;
     let bed = Bed::new();
     let (busy, willing) = (Sink::willing().await, Sink::willing().await);
@@ -100,7 +100,7 @@ async fn endpoints_that_change_all_the_time_do_not_hold_up_the_events_behind_the
 /// An account pays for the time of its filters together with those that pay at the same time, not
 /// with all that ever had a filter.
 #[tokio::test]
-async fn filters_of_accounts_at_rest_do_not_slow_down_those_of_others() {
+async fn filters_of_idle_accounts_do_not_slow_down_other_filters() {
     const ACCOUNTS: i64 = 100;
     const EVENTS: usize = 1000;
     let bed = Bed::new();

@@ -16,7 +16,7 @@ fn each_once(sink: &Sink, count: usize) {
 }
 
 #[tokio::test]
-async fn falling_behind_and_catching_up_leaves_no_gap_and_sends_nothing_twice() {
+async fn an_endpoint_that_lags_and_catches_up_gets_every_event_once() {
     let bed = Bed::new();
     let (first, second) = (Sink::willing().await, Sink::willing().await);
     let (one, _) = bed.endpoint(&first, json!({})).await;

@@ -23,7 +23,7 @@ async fn ended(bed: &Bed, id: &str) -> Fields {
 }
 
 #[tokio::test]
-async fn a_replay_reaches_an_endpoint_that_did_not_exist_then() {
+async fn a_replay_reaches_an_endpoint_created_after_the_event() {
     let bed = Bed::new();
     let engine = bed.start();
     bed.tell(&["book_1"; 30]);
@@ -54,7 +54,7 @@ async fn a_replay_reaches_an_endpoint_that_did_not_exist_then() {
 }
 
 #[tokio::test]
-async fn a_replay_of_failures_sends_only_those_and_its_own_failures_count_for_nothing() {
+async fn a_replay_of_failures_sends_only_those_and_does_not_change_the_health() {
     let bed = Bed::new();
     let sink = Sink::new(|request, number| match request.body["data"]["object"]["id"].as_str() {
         Some("sick") if number < 20 => Reply::Status(500),
@@ -87,7 +87,7 @@ async fn a_replay_of_failures_sends_only_those_and_its_own_failures_count_for_no
 }
 
 #[tokio::test]
-async fn a_replay_keeps_its_rate_goes_on_after_a_restart_and_can_be_cancelled() {
+async fn a_replay_keeps_its_rate_survives_a_restart_and_can_be_cancelled() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     bed.tell(&["book_1"; 300]);
@@ -138,7 +138,7 @@ async fn a_replay_keeps_the_rate_of_its_endpoint_too() {
 }
 
 #[tokio::test]
-async fn a_replay_for_an_endpoint_that_goes_away_fails() {
+async fn a_replay_fails_if_its_endpoint_is_deleted() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     bed.tell(&["book_1"; 300]);
@@ -155,7 +155,7 @@ async fn a_replay_for_an_endpoint_that_goes_away_fails() {
 }
 
 #[tokio::test]
-async fn replays_that_wait_end_with_their_endpoint_and_those_of_others_go_on() {
+async fn waiting_replays_end_with_their_endpoint_and_others_continue() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     bed.tell(&["book_1"; 40]);
@@ -179,7 +179,7 @@ async fn replays_that_wait_end_with_their_endpoint_and_those_of_others_go_on() {
 }
 
 #[tokio::test]
-async fn thousands_of_replays_that_wait_delay_nobody() {
+async fn thousands_of_waiting_replays_delay_no_delivery() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (_, id) = bed.endpoint(&sink, json!({})).await;
@@ -204,7 +204,7 @@ async fn thousands_of_replays_that_wait_delay_nobody() {
 }
 
 #[tokio::test]
-async fn a_replay_that_is_paused_holds_no_events_and_goes_on_afterwards() {
+async fn a_paused_replay_holds_no_events_and_continues_afterwards() {
     let bed = Bed::new();
     let sink = Sink::new(|request, number| match request.kind() {
         "book.created" if number < 3 => Reply::With(503, "retry-after: 1\r\n"),
@@ -260,7 +260,7 @@ async fn a_replay_that_fails_leaves_a_waiting_delivery_to_its_schedule() {
 }
 
 #[tokio::test]
-async fn a_pause_that_an_endpoint_asked_a_replay_for_outlasts_a_restart() {
+async fn a_pause_of_a_replay_by_retry_after_survives_a_restart() {
     let bed = Bed::new();
     let sink = Sink::new(|request, _| match request.kind() {
         "ping" => Reply::Status(200),
@@ -284,7 +284,7 @@ async fn a_pause_that_an_endpoint_asked_a_replay_for_outlasts_a_restart() {
 }
 
 #[tokio::test]
-async fn a_replay_keeps_the_order_of_a_record_where_that_was_asked_for() {
+async fn a_replay_keeps_the_order_of_a_record_if_the_endpoint_is_ordered() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     bed.tell(&["book_1", "book_2"].repeat(40));

@@ -12,7 +12,7 @@ use store::{Status, Upkeep};
 use webhooks::Limits;
 
 #[tokio::test]
-async fn a_restart_goes_on_from_positions_and_rows() {
+async fn a_restart_continues_from_positions_and_rows() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, _) = bed.endpoint(&sink, json!({})).await;
@@ -34,7 +34,7 @@ async fn a_restart_goes_on_from_positions_and_rows() {
 }
 
 #[tokio::test]
-async fn a_pause_that_was_asked_for_outlasts_a_restart_and_ends_when_somebody_enables() {
+async fn a_requested_pause_survives_a_restart_and_ends_when_the_endpoint_is_enabled() {
     let bed = Bed::new();
     let sink = Sink::new(|request, _| match request.body["data"]["object"]["id"].as_str() {
         Some("busy") => Reply::With(503, "retry-after: 600\r\n"),
@@ -63,7 +63,7 @@ async fn a_pause_that_was_asked_for_outlasts_a_restart_and_ends_when_somebody_en
 }
 
 #[tokio::test]
-async fn what_had_no_durable_outcome_is_sent_again_with_the_same_id() {
+async fn an_event_without_a_durable_outcome_is_sent_again_with_the_same_id() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, _) = bed.endpoint(&sink, json!({})).await;
@@ -84,7 +84,7 @@ async fn what_had_no_durable_outcome_is_sent_again_with_the_same_id() {
 }
 
 #[tokio::test]
-async fn a_crash_repeats_what_was_under_way_and_nothing_that_was_answered() {
+async fn a_crash_repeats_only_requests_in_flight() {
     let bed = Bed::new();
     let sink = Sink::new(|request, _| match request.body["data"]["object"]["id"].as_str() {
         Some("hangs") => Reply::Hang,
@@ -116,7 +116,7 @@ async fn a_crash_repeats_what_was_under_way_and_nothing_that_was_answered() {
 }
 
 #[tokio::test]
-async fn a_journal_of_another_log_or_of_nonsense_is_not_believed() {
+async fn a_damaged_journal_or_one_of_another_log_is_ignored() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, _) = bed.endpoint(&sink, json!({})).await;
@@ -139,7 +139,7 @@ async fn a_journal_of_another_log_or_of_nonsense_is_not_believed() {
 }
 
 #[tokio::test]
-async fn pages_of_the_journal_take_turns_and_stay_small() {
+async fn journal_pages_alternate_and_stay_small() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, _) = bed.endpoint(&sink, json!({})).await;
@@ -159,7 +159,7 @@ async fn pages_of_the_journal_take_turns_and_stay_small() {
 }
 
 #[tokio::test]
-async fn a_retry_that_came_due_while_nobody_ran_is_made_at_the_start() {
+async fn a_retry_that_came_due_during_downtime_is_made_at_the_start() {
     let bed = Bed::new();
     let sink = Sink::new(|_, number| match number {
         1 | 2 => Reply::Status(500),
@@ -180,7 +180,7 @@ async fn a_retry_that_came_due_while_nobody_ran_is_made_at_the_start() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_what_is_under_way_but_not_for_ever() {
+async fn the_shutdown_waits_for_requests_in_flight_but_not_for_ever() {
     let bed = Bed::new();
     let sink = Sink::new(|request, _| match request.body["data"]["object"]["id"].as_str() {
         Some("hangs") => Reply::Hang,

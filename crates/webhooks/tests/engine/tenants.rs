@@ -64,7 +64,7 @@ fn hasty() -> Limits {
 }
 
 #[tokio::test]
-async fn three_hundred_pings_to_an_endpoint_that_hangs() {
+async fn three_hundred_pings_to_a_hanging_endpoint_do_not_delay_other_accounts() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     let (number, id) = bed.endpoint(&sink, json!({ "timeout": 30 })).await;
@@ -81,7 +81,7 @@ async fn three_hundred_pings_to_an_endpoint_that_hangs() {
 }
 
 #[tokio::test]
-async fn twenty_endpoints_that_hang_with_events_of_120_kb() {
+async fn twenty_hanging_endpoints_with_large_events_do_not_delay_other_accounts() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     let mut numbers = Vec::new();
@@ -104,7 +104,7 @@ async fn twenty_endpoints_that_hang_with_events_of_120_kb() {
 }
 
 #[tokio::test]
-async fn forty_endpoints_that_hang_and_then_recover() {
+async fn forty_endpoints_that_hang_and_recover_get_all_events() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     let mut numbers = Vec::new();
@@ -127,7 +127,7 @@ async fn forty_endpoints_that_hang_and_then_recover() {
 }
 
 #[tokio::test]
-async fn a_slow_replay_of_events_of_120_kb() {
+async fn a_slow_replay_of_large_events_does_not_delay_other_accounts() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let (number, id) = bed.endpoint(&sink, json!({})).await;
@@ -146,7 +146,7 @@ async fn a_slow_replay_of_events_of_120_kb() {
 }
 
 #[tokio::test]
-async fn more_hanging_endpoints_than_there_are_places() {
+async fn more_hanging_endpoints_than_slots_do_not_delay_other_accounts() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     for _ in 0..100 {
@@ -230,7 +230,7 @@ async fn failures_of_an_endpoint_survive_a_restart() {
 }
 
 #[tokio::test]
-async fn forty_accounts_that_hold_all_they_can_get_leave_room_for_one_more() {
+async fn forty_greedy_accounts_leave_a_share_for_one_more() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     for account in 10..50 {
@@ -256,7 +256,7 @@ async fn forty_accounts_that_hold_all_they_can_get_leave_room_for_one_more() {
 }
 
 #[tokio::test]
-async fn endpoints_that_wait_for_a_place_keep_their_turn_when_others_are_deleted() {
+async fn endpoints_that_wait_for_a_slot_keep_their_turn_when_others_are_deleted() {
     let (bed, gate) = (Bed::new(), Gate::closed());
     let sink = Sink::behind(&gate).await;
     let mut hooks = Vec::new();
@@ -281,7 +281,7 @@ async fn endpoints_that_wait_for_a_place_keep_their_turn_when_others_are_deleted
 }
 
 #[tokio::test]
-async fn failures_do_not_come_back_after_somebody_enabled_the_endpoint() {
+async fn enabling_an_endpoint_clears_its_failures() {
     let bed = Bed::new();
     let sink = Sink::new(|_, _| crate::sink::Reply::Status(500)).await;
     let more = json!({ "retry_schedule": [60, 60, 60, 60, 60, 60, 60, 60] });

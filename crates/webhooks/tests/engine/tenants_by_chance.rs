@@ -416,7 +416,7 @@ async fn walk(seed: u64) {
 }
 
 #[tokio::test]
-async fn whatever_happens_everything_due_is_sent_and_nobody_waits_for_another_account() {
+async fn every_due_event_is_sent_and_no_account_waits_for_another() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let seeds: Vec<u64> = match number("RESTIVE_LANES_SEED") {
         Some(seed) => vec![seed],

@@ -283,7 +283,7 @@ mod tests {
 
     /// The requests of RFC 7541 C.3 and C.4, with and without Huffman's code.
     #[test]
-    fn the_examples_of_the_standard_are_read_and_leave_its_table() {
+    fn the_examples_of_the_standard_are_read_with_their_table() {
         let plain: [&[u8]; 3] = [
             b"\x82\x86\x84\x41\x0fwww.example.com",
             b"\x82\x86\x84\xbe\x58\x08no-cache",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_leave_when_there_is_no_room_and_numbers_beyond_the_table_are_none() {
+    fn a_full_table_evicts_entries_and_unknown_indexes_are_errors() {
         let mut table = Table::new();
         let one = [&[0x40, 1, b'x', 0x7f, 0x81, 0x1e][..], &[b'y'; 3968]].concat();
         assert_eq!((table.read(&one), table.bytes), (Ok(NOTHING), 4001));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_whatever_do_harm() {
+    fn random_bytes_cause_no_panic() {
         let mut state = 1_u64;
         let mut random = || {
             // Knuth's; good enough to reach every branch.
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn flaws_are_taken_once_and_bounded() {
+    fn flaws_are_reported_once_and_limited() {
         let violations = Violations::default();
         assert!(violations.note(1, Violation::Fragment));
         assert!(violations.has(1) && !violations.has(3));

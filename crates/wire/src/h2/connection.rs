@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_comes_when_the_place_is_needed_is_answered_before_the_end() {
+    fn a_request_that_arrives_during_eviction_is_answered_before_the_close() {
         const HEADERS: u8 = 1;
         const DATA: u8 = 0;
         const GOAWAY: u8 = 7;
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_talks_and_takes_nothing_is_cut_off() {
+    fn a_client_that_sends_but_never_reads_is_disconnected() {
         let limits = Limits::default();
         let patience = (limits.ping_after + limits.write_stall).as_secs() as usize;
         let ticks = served(3 * patience, async |client: &mut DuplexStream| {

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_does_not_depend_on_how_the_bytes_are_cut() {
+    fn counts_do_not_depend_on_how_bytes_are_split() {
         // Payloads full of what would be resets if they were taken for frames.
         let decoy = frame(RESET, 0, &[0; 4]).repeat(50);
         let pieces = [
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_allowed_and_then_a_rate() {
+    fn a_burst_is_allowed_and_then_the_rate_is_limited() {
         let burst = vec![frame(RESET, 0, &[0; 4]); RESETS.burst as usize];
         let mut frames = pass(&burst, 1000);
         assert!(!frames.excess());

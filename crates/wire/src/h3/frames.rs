@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_read_as_they_are_written() {
+    fn encoded_integers_decode_to_the_same_values() {
         for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, LAST_STREAM] {
             let mut bytes = Vec::new();
             write_number(&mut bytes, value);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_headers_says_how_long_it_is() {
+    fn a_headers_frame_starts_with_its_length() {
         let mut bytes = Vec::new();
         write_headers(&mut bytes, |out| out.extend_from_slice(&[7; 300]));
         assert_eq!(head(&bytes), Some((HEADERS, 300)));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_the_rules_is_no_request() {
+    fn heads_that_break_a_rule_are_refused() {
         let with = |name: &'static str, value| [&GOOD[..], &[(name, value)]].concat();
         let without = |name| GOOD.into_iter().filter(|(each, _)| *each != name).collect();
         let changed = |name, value| {
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_limit_is_too_large() {
+    fn heads_over_the_limit_are_too_large() {
         let value = "x".repeat(100);
         let many: Vec<(&str, &str)> = (0..8).map(|_| ("cookie", value.as_str())).collect();
         assert_eq!(judge(&[&GOOD[..], &many].concat()), Err(Refusal::TooLarge));

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn so_many_are_active_so_many_wait_and_the_next_is_refused() {
+    async fn calls_beyond_the_active_and_waiting_limits_are_refused() {
         let wait = Duration::from_millis(20);
         let gate = Gate::new(Backlog { active: 2, queued: 1, wait });
         let first = gate.enter(None).await.unwrap();

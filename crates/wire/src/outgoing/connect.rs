@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_fails_or_is_silent_does_not_hide_the_next() {
+    fn an_address_that_fails_or_hangs_does_not_block_the_next() {
         let good = TcpListener::bind("127.0.0.1:0").unwrap();
         let good_address = good.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

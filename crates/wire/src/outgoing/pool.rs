@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_is_taken_first_and_only_by_its_own_target() {
+    fn the_newest_connection_of_the_same_target_is_reused_first() {
         let (pool, now) = (pool(), Instant::now());
         pool.give("a", 1, now);
         pool.give("a", 2, now);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_makes_room_within_a_target_and_among_all() {
+    fn the_oldest_connection_is_dropped_at_the_limit_per_target_and_in_total() {
         let (pool, start) = (pool(), Instant::now());
         let at = |second| start + Duration::from_secs(second);
         pool.give("a", 1, at(0));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_rested_too_long_is_dropped_when_asked_for() {
+    fn a_connection_that_was_idle_too_long_is_not_reused() {
         let (pool, start) = (pool(), Instant::now());
         pool.give("a", 1, start);
         pool.give("a", 2, start + IDLE / 2);
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_nobody_calls_any_more_leave_nothing_behind() {
+    fn unused_targets_leave_no_entry_in_the_pool() {
         let (pool, start) = (pool(), Instant::now());
         pool.give("a", 1, start);
         pool.give("b", 2, start);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_of_nothing_keeps_nothing() {
+    fn a_pool_of_size_zero_keeps_no_connection() {
         let limits = OutgoingLimits { idle_per_target: 0, ..OutgoingLimits::default() };
         let (pool, now) = (Pool::new(&limits), Instant::now());
         pool.give("a", 1, now);

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn names_that_nobody_answers_for_are_not_in_the_way_of_those_that_were_prompt() {
+    async fn unanswered_lookups_do_not_delay_names_that_were_fast() {
         let lookups = Arc::new(Lookups::new(8, Duration::ZERO));
         lookups.run("good.example".into(), || Ok(())).await.unwrap();
         let alive = dead(100, &lookups);
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_prompt_by_its_last_lookup_and_only_so_many_are_remembered() {
+    fn the_last_lookup_decides_if_a_name_is_fast_and_the_memory_is_limited() {
         let mut names = HashSet::new();
         remember(&mut names, "a".into(), true);
         remember(&mut names, "a".into(), false);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_families_take_turns_ipv4_first_and_only_so_many() {
+    fn addresses_alternate_between_families_with_ipv4_first_up_to_a_limit() {
         let found = all(&["[2001:db8::1]:1", "192.0.2.2:1", "192.0.2.1:1", "192.0.2.2:1"]);
         let expected = all(&["192.0.2.2:1", "[2001:db8::1]:1", "192.0.2.1:1"]);
         assert_eq!(vetted(found.clone(), &|_| true, 8).unwrap(), expected);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn addresses_are_used_for_their_time_or_until_one_refuses() {
+    async fn addresses_are_cached_until_they_expire_or_refuse() {
         let origin = |url: &str| crate::outgoing::Target::parse(url).unwrap().origin;
         let localhost = origin("http://localhost:7/");
         let lookups = Lookups::new(1, Duration::from_secs(60));
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_name_ends_with_a_dot_unless_the_hosts_file_has_to_know_it() {
+    fn an_absolute_name_ends_with_a_dot_unless_the_hosts_file_resolves_it() {
         let absolute = |name| spelled(name, Names::Absolute);
         assert_eq!(absolute("example.com"), "example.com.");
         assert_eq!(absolute("example.com."), "example.com.");

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn the_connection_is_kept_only_by_http_1_1_without_close() {
+    fn only_http_1_1_without_close_keeps_the_connection() {
         for (line, kept) in [
             ("HTTP/1.1 200 OK\r\n", true),
             ("HTTP/1.1 200 OK\r\nConnection: keep-alive\r\n", true),
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_could_read_differently_is_refused() {
+    fn ambiguous_responses_are_refused() {
         for head in [
             "HTTP/1.1 200 OK\nContent-Length: 1\r\n\r\n",
             "HTTP/1.1 200 OK\r\nContent-Length: 1\n\r\n",
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn lenient_reading_understands_more_and_reports_it() {
+    fn the_lenient_reader_accepts_more_and_reports_it() {
         for (fields, framing) in [
             ("Bad Header\r\nContent-Length: 2\r\n", Framing::Sized(2)),
             ("Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", Framing::Chunked),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_bytes_come_strict_reading_accepts_no_more_than_lenient() {
+    fn the_strict_reader_accepts_only_what_the_lenient_one_accepts() {
         let heads: [&[u8]; 3] = [
             b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nConnection: close\r\n\r\n",
             b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\nA: b\r\n\r\n",
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_head_is_found_however_its_bytes_arrive() {
+    fn the_end_of_a_head_is_found_in_any_split_of_its_bytes() {
         let head = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\nbody\r\n\r\n";
         for cut in 0..head.len() {
             let mut scan = Scan::default();

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_text_hides_no_address_behind_it() {
+    fn a_value_that_is_not_text_does_not_hide_the_addresses_after_it() {
         let mut headers = HeaderMap::new();
         let value = http::HeaderValue::from_bytes(b"\xff, 198.51.100.7").unwrap();
         headers.insert(X_FORWARDED_FOR, value);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_header_is_read_and_a_contradiction_refused() {
+    fn the_standard_header_is_read_and_a_contradiction_is_refused() {
         let (f, xff) = ("forwarded", "x-forwarded-for");
         for (fields, expected) in [
             (&[(f, "for=198.51.100.1")][..], Ok("198.51.100.1")),

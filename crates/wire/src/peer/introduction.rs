@@ -105,7 +105,7 @@ mod tests {
     const FOUR: [u8; 12] = [192, 0, 2, 1, 10, 0, 0, 1, 0x12, 0x67, 0, 80];
 
     #[tokio::test]
-    async fn both_versions_name_the_client_and_leave_the_rest() {
+    async fn both_versions_yield_the_client_and_leave_the_following_bytes() {
         let six = [[0x20; 16], [0x30; 16]].concat();
         let six = [&six[..], &[0x12, 0x67, 0, 80]].concat();
         let with_more = [&FOUR[..], &[0x04, 0, 3, 1, 2, 3]].concat();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn everything_else_is_refused_and_never_read_for_long() {
+    async fn invalid_introductions_are_refused_within_a_bounded_length() {
         let huge = frame(1, 0x11, &[0; EXTRA_BYTES + 1]);
         let line = format!("PROXY UNKNOWN {}\r\n", "x".repeat(200));
         for bytes in [

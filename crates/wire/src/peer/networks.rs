@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_and_networks_of_both_versions_are_understood() {
+    fn addresses_and_networks_of_ipv4_and_ipv6_are_parsed() {
         let networks: Networks = "10.0.0.0/8, 192.0.2.7,fd00::/8 ,::1".parse().unwrap();
         for (address, trusted) in [
             ("10.255.0.1", true),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_named() {
+    fn an_invalid_network_is_named_in_the_error() {
         for wrong in ["10.0.0.0/33", "10.0.0", "example.com", "fd00::/129", "10.0.0.1:80"] {
             let fault = format!("10.0.0.1, {wrong}").parse::<Networks>().unwrap_err();
             assert!(fault.to_string().contains(wrong), "{fault}");

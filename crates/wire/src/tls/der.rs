@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_certificates_are_read_and_nonsense_is_not() {
+    fn certificate_times_are_parsed_and_invalid_ones_refused() {
         let check = |kind, text: &str, expected: Option<u64>| {
             let expected = expected.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds));
             assert_eq!(time(kind, text.as_bytes()), expected, "{text}");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_cut_short_anywhere_is_no_panic() {
+    fn a_truncated_certificate_causes_no_panic() {
         let whole = [SEQUENCE, 0x82, 0, 6, SEQUENCE, 4, 2, 1, 1, SEQUENCE];
         for end in 0..=whole.len() {
             assert_eq!(expiry(&whole[..end]), None);

@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_at_rest_is_small() {
+    fn the_state_of_an_idle_connection_is_small() {
         assert!(size_of::<Incoming>() <= 64, "{}", size_of::<Incoming>());
     }
 }

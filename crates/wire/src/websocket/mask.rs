@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_meets_its_own_byte_of_the_mask_however_the_payload_is_cut() {
+    fn the_mask_applies_correctly_in_any_split_of_the_payload() {
         let mask = [1, 2, 4, 8];
         for length in 0..40 {
             let expected: Vec<u8> = (0..length).map(|at| 7 ^ mask[at % 4]).collect();

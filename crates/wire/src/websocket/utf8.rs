@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_is_told_by_the_byte_that_makes_it() {
+    fn a_fault_is_reported_at_its_first_wrong_byte() {
         for (bytes, expected) in [
             (&b"plain"[..], None),
             ("κόσμε 日本 🦀 \u{10ffff}".as_bytes(), None),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_cut_anywhere_are_the_same_text() {
+    fn a_text_does_not_depend_on_how_its_bytes_are_split() {
         let bytes = "aκ日🦀".repeat(3).into_bytes();
         for one in 0..=bytes.len() {
             for other in one..=bytes.len() {

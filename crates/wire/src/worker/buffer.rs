@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_out_as_they_went_in_however_full_it_is() {
+    fn bytes_come_out_in_order_at_every_fill_level() {
         let total = Rc::default();
         let mut buffer = Buffer::new(4, &total);
         put(&mut buffer, b"abcd");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_share_memory_and_leave_it_to_others() {
+    fn heads_share_a_buffer_and_release_it() {
         let heads = Heads::default();
         let large = vec![b'x'; 2 * HEADS_BYTES];
         let kept = [heads.copy(b"GET /1"), heads.copy(&large), heads.copy(b"GET /2")];
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiting_connection_keeps_no_more_than_its_bytes() {
+    fn a_waiting_connection_holds_only_its_unread_bytes() {
         let buffers = Buffers::default();
         let mut held = Some(buffers.take());
         buffers.shrink(&mut held);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_says_now_and_stays_within_the_second() {
+    fn the_date_line_is_current_and_always_has_the_same_length() {
         let mut date = Date::new();
         let line = String::from_utf8(date.line().to_vec()).unwrap();
         let text = line.strip_prefix("date: ").unwrap().strip_suffix("\r\n").unwrap();

@@ -67,7 +67,7 @@ fn headers(cases: &[(&str, &str, Want)]) {
 
 /// The table of measured cases (nginx, HAProxy, Caddy, hyper, Pingora differ on each of them).
 #[test]
-fn forms_that_servers_disagree_about_are_refused() {
+fn forms_that_servers_read_differently_are_refused() {
     let server = Server::start();
     let host = "POST / HTTP/1.1\r\nHost: a\r\n";
     for (case, bytes, want) in [
@@ -222,7 +222,7 @@ fn chunks_have_one_spelling() {
 }
 
 #[test]
-fn what_surrounds_a_chunk_is_bounded() {
+fn chunk_extensions_and_trailers_are_bounded() {
     let server = Server::start();
     let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
     let line = format!("2;{}\r\nhi\r\n0\r\n\r\n", "x".repeat(300));

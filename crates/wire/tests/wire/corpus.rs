@@ -41,7 +41,7 @@ fn same(one: &[Verdict], other: &[Verdict]) -> bool {
 }
 
 #[test]
-fn every_file_of_the_corpus_is_judged_as_its_name_says() {
+fn every_corpus_file_gets_the_result_that_its_name_says() {
     for (name, bytes) in corpus() {
         let verdicts = read(&[&bytes]);
         let right = match name.split('-').next().unwrap() {
@@ -55,7 +55,7 @@ fn every_file_of_the_corpus_is_judged_as_its_name_says() {
 }
 
 #[test]
-fn requests_mean_the_same_however_they_are_cut() {
+fn the_meaning_of_requests_does_not_depend_on_how_bytes_are_split() {
     let mut chance = Chance::new(1);
     for (name, bytes) in corpus() {
         let whole = read(&[&bytes]);
@@ -74,7 +74,7 @@ fn requests_mean_the_same_however_they_are_cut() {
 }
 
 #[test]
-fn a_server_answers_the_same_however_requests_arrive() {
+fn responses_do_not_depend_on_how_request_bytes_arrive() {
     let server = Server::start();
     let answer = |pieces: &[&[u8]]| {
         let mut wire = server.connect();

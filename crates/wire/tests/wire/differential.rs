@@ -11,7 +11,7 @@ use crate::hyper_reading::{compare, hyper_reads};
 const CASES: usize = 20_000;
 
 #[test]
-fn whatever_both_accept_is_the_same_request_for_both() {
+fn two_parsers_agree_on_every_request_that_both_accept() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let files: Vec<Vec<u8>> = corpus().into_iter().map(|(_, bytes)| bytes).collect();
     let mut chance = Chance::new(3);

@@ -11,7 +11,7 @@ use crate::server::Server;
 const WAIT: &str = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn a_request_in_flight_is_finished_and_told_to_close() {
+fn a_request_in_flight_is_finished_and_answered_with_connection_close() {
     let server = Server::start();
     let mut idle = server.connect();
     idle.send("GET /one HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -68,7 +68,7 @@ fn is_closed(wire: &mut Wire) -> bool {
 }
 
 #[test]
-fn the_longest_idle_connection_ends_for_a_new_one() {
+fn the_longest_idle_connection_is_evicted_for_a_new_one() {
     let server = one_thread(limits(3));
     let mut kept: Vec<_> = (0..3).map(|_| answered(server.connect())).collect();
     // waits for: another tick
@@ -83,7 +83,7 @@ fn the_longest_idle_connection_ends_for_a_new_one() {
 }
 
 #[test]
-fn the_address_that_has_most_connections_gives_one_up() {
+fn eviction_takes_a_connection_of_the_address_that_has_most() {
     let server = one_thread(limits(4));
     let mut alone = answered(connect_from([127, 0, 0, 2], &server));
     let mut many: Vec<_> = (0..3).map(|_| answered(server.connect())).collect();
@@ -112,7 +112,7 @@ fn an_address_with_busy_connections_does_not_take_the_idle_ones_of_others() {
 }
 
 #[test]
-fn connections_that_are_in_use_never_end_for_a_new_one() {
+fn connections_in_use_are_never_evicted() {
     let server = one_thread(limits(2));
     let mut waiting = server.connect();
     waiting.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -135,7 +135,7 @@ fn connections_that_are_in_use_never_end_for_a_new_one() {
 /// Each connection has one stream: a response that the client does not read, and a request whose
 /// body is still to come.
 #[test]
-fn an_http2_connection_with_a_stream_never_ends_for_a_new_one() {
+fn an_http2_connection_with_a_stream_is_never_evicted() {
     let server = one_thread(limits(2));
     h2_client::run(async {
         let mut unread = h2_client::Client::connect(&server).await;
@@ -168,7 +168,7 @@ fn an_http2_connection_with_a_stream_never_ends_for_a_new_one() {
 }
 
 #[test]
-fn idle_connections_of_one_client_keep_nobody_out_of_any_thread() {
+fn idle_connections_of_one_client_block_no_other_client_on_any_thread() {
     const ROOM: usize = 40;
     let server = Server::with(limits(ROOM));
     let idle: Vec<_> = (0..ROOM).map(|_| answered(server.connect())).collect();
@@ -182,7 +182,7 @@ fn idle_connections_of_one_client_keep_nobody_out_of_any_thread() {
 }
 
 #[test]
-fn idle_connections_of_http2_and_http3_make_room_too() {
+fn idle_connections_of_http2_and_http3_are_evicted_too() {
     let (server, trust) = h3_client::echo(limits(1));
     let secured = Client::trusting([trust.0.clone()]);
     let deadline = Instant::now() + PATIENCE;

@@ -20,7 +20,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_cut_into_single_bytes_is_served() {
+fn a_request_that_arrives_byte_by_byte_is_served() {
     let server = Server::start();
     let mut wire = server.connect();
     wire.stream.set_nodelay(true).unwrap();
@@ -61,7 +61,7 @@ fn a_client_that_closed_its_sending_side_still_gets_its_answer() {
 }
 
 #[test]
-fn head_keeps_the_length_and_sends_no_body() {
+fn a_response_to_head_has_the_length_and_no_body() {
     let server = Server::start();
     let get = "GET /one HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let length = server.exchange(get).split_once("\r\n\r\n").unwrap().1.len() + 1;
@@ -122,7 +122,7 @@ fn broken_chunks_are_the_clients_fault() {
 }
 
 #[test]
-fn a_client_that_leaves_mid_body_is_seen_as_incomplete() {
+fn a_body_is_incomplete_if_the_client_disconnects() {
     let server = Server::start();
     for body in ["Content-Length: 10\r\n\r\nhalf", "Transfer-Encoding: chunked\r\n\r\n5\r\nha"] {
         let mut wire = server.connect();
@@ -145,7 +145,7 @@ fn a_declared_length_over_the_limit_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn a_body_over_the_limit_still_lets_its_sender_read_the_answer() {
+fn a_client_whose_body_is_over_the_limit_can_read_the_response() {
     let server = Server::start();
     let body = "b".repeat(3 << 20);
     let answer = server.exchange(format!(
@@ -161,7 +161,7 @@ fn a_body_over_the_limit_still_lets_its_sender_read_the_answer() {
 }
 
 #[test]
-fn expect_continue_is_told_to_go_on_once_the_body_is_wanted() {
+fn expect_continue_is_answered_when_the_service_reads_the_body() {
     let server = Server::start();
     let mut wire = server.connect();
     for _ in 0..2 {
@@ -184,7 +184,7 @@ fn a_service_that_ignores_the_body_does_not_confuse_the_next_request() {
 }
 
 #[test]
-fn a_panicking_service_is_answered_500_and_the_connection_goes_on() {
+fn a_panic_of_the_service_is_answered_500_and_the_connection_continues() {
     let server = Server::start();
     let mut wire = server.connect();
     for path in ["/panic", "/interim"] {
@@ -197,7 +197,7 @@ fn a_panicking_service_is_answered_500_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_second_server_on_the_same_address_is_told_that_it_is_taken() {
+fn a_second_server_on_the_same_address_fails_to_bind() {
     let server = Server::start();
     let error = wire::Listener::bind(server.address).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);

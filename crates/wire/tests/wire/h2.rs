@@ -170,7 +170,7 @@ fn requests_are_answered_as_on_http_1() {
 }
 
 #[test]
-fn a_panic_is_one_streams_and_bodies_over_the_limit_too() {
+fn a_panic_or_an_oversized_body_ends_only_its_own_stream() {
     let server = Server::start();
     run(async {
         let mut client = Client::connect(&server).await;
@@ -191,7 +191,7 @@ fn a_panic_is_one_streams_and_bodies_over_the_limit_too() {
 }
 
 #[test]
-fn many_streams_share_a_connection_and_those_over_the_limit_are_told() {
+fn many_streams_share_a_connection_and_those_over_the_limit_are_refused() {
     let server = Server::with(Limits { max_exchanges: 64, ..Limits::default() });
     run(async {
         let mut client = Client::connect(&server).await;
@@ -239,7 +239,7 @@ fn the_service_sees_one_host_and_one_cookie_and_no_pseudo_fields() {
 }
 
 #[test]
-fn hints_arrive_while_the_service_is_still_at_work() {
+fn early_hints_arrive_before_the_service_has_finished() {
     let server = streams(Limits::default());
     run(async {
         let mut client = Client::connect(&server).await;
@@ -253,7 +253,7 @@ fn hints_arrive_while_the_service_is_still_at_work() {
 }
 
 #[test]
-fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+fn a_client_that_expects_100_continue_gets_it() {
     let server = Server::start();
     run(async {
         let mut client = Client::connect(&server).await;
@@ -268,7 +268,7 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
 }
 
 #[test]
-fn a_body_that_stalls_is_a_timeout_and_the_connection_goes_on() {
+fn a_stalled_body_times_out_and_the_connection_continues() {
     const SHORT: Duration = Duration::from_millis(100);
     for limits in [
         Limits { body_stall: SHORT, ..Limits::default() },
@@ -315,7 +315,7 @@ fn streams_carry_trailers_both_ways_and_a_broken_one_is_reset() {
 }
 
 #[test]
-fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
+fn a_stream_follows_the_pace_of_its_reader_and_ends_when_it_is_cancelled() {
     let server = streams(Limits::default());
     run(async {
         // More for all streams than for one: what is not read must not use up the others' share.
@@ -336,7 +336,7 @@ fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
 }
 
 #[test]
-fn a_taken_over_stream_goes_on_until_either_side_ends_it() {
+fn a_taken_over_stream_continues_until_either_side_ends_it() {
     let server = streams(Limits::default());
     run(async {
         let mut client = Client::connect(&server).await;
@@ -355,7 +355,7 @@ fn a_taken_over_stream_goes_on_until_either_side_ends_it() {
 }
 
 #[test]
-fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
+fn the_service_sees_a_websocket_stream_as_an_upgrade() {
     let server = streams(Limits::default());
     run(async {
         let mut client = Client::connect(&server).await;
@@ -390,7 +390,7 @@ fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
 }
 
 #[test]
-fn draining_lets_streams_finish_and_takes_no_more() {
+fn a_drain_finishes_open_streams_and_refuses_new_ones() {
     let server = Server::start();
     run(async {
         let mut client = Client::connect(&server).await;
@@ -409,7 +409,7 @@ fn draining_lets_streams_finish_and_takes_no_more() {
 }
 
 #[test]
-fn a_listener_may_know_http_1_alone() {
+fn a_listener_can_be_limited_to_http_1() {
     let (_trigger, shutdown) = Shutdown::channel();
     let listener = Listener::bind(([127, 0, 0, 1], 0).into()).unwrap().prior_knowledge(false);
     let address = listener.local_addr();
@@ -426,7 +426,7 @@ fn a_listener_may_know_http_1_alone() {
 }
 
 #[test]
-fn a_preface_in_pieces_is_one_and_half_of_it_is_not() {
+fn a_preface_in_pieces_is_accepted_and_half_of_one_is_not() {
     let server = Server::start();
     for end in 1..PREFACE.len() {
         let mut wire = server.connect();
@@ -454,7 +454,7 @@ fn a_preface_in_pieces_is_one_and_half_of_it_is_not() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_loses_its_stream_and_not_its_connection() {
+fn a_client_that_does_not_read_loses_its_stream_but_not_its_connection() {
     let limits = Limits { write_stall: Duration::from_millis(100), ..Limits::default() };
     let server = Server::with(limits);
     run(async {

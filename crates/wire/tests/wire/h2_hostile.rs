@@ -69,7 +69,7 @@ fn status(block: &[u8]) -> String {
 }
 
 #[test]
-fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_on() {
+fn ambiguous_heads_are_refused_and_the_connection_continues() {
     let server = Server::start();
     let mut frames = raw(&server);
     let cases: &[Case<'_>] = &[
@@ -135,7 +135,7 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
 }
 
 #[test]
-fn fields_that_are_none_cost_at_most_the_connection() {
+fn invalid_fields_end_at_most_their_connection() {
     let server = Server::start();
     for (name, value) in
         [("Upper", "x"), ("", "x"), ("a b", "x"), ("a\nb", "x"), ("x", "a\r\nb: c")]
@@ -156,7 +156,7 @@ fn fields_that_are_none_cost_at_most_the_connection() {
 }
 
 #[test]
-fn a_body_of_another_length_than_declared_never_passes_for_whole() {
+fn a_body_that_differs_from_its_declared_length_is_never_complete() {
     let server = Server::start();
     let mut frames = raw(&server);
     let fields = head(&[(":method", "POST"), ("content-length", "4")]);
@@ -171,7 +171,7 @@ fn a_body_of_another_length_than_declared_never_passes_for_whole() {
 }
 
 #[test]
-fn a_client_that_is_answered_early_may_send_to_the_end_and_is_stopped_if_there_is_none() {
+fn after_an_early_response_a_client_may_finish_its_body_but_not_send_without_end() {
     let server = Server::start();
     let mut frames = raw(&server);
     // The windows hold once they are acknowledged.
@@ -200,7 +200,7 @@ fn a_client_that_is_answered_early_may_send_to_the_end_and_is_stopped_if_there_i
 }
 
 #[test]
-fn too_many_or_too_large_fields_are_told_and_a_bomb_ends_the_connection() {
+fn too_many_or_too_large_fields_are_refused_and_a_header_bomb_ends_the_connection() {
     let server = Server::start();
     let mut frames = raw(&server);
     let many: Vec<(&str, &str)> = GET.into_iter().chain([("a", "b"); 200]).collect();
@@ -221,7 +221,7 @@ fn too_many_or_too_large_fields_are_told_and_a_bomb_ends_the_connection() {
 }
 
 #[test]
-fn a_head_that_never_ends_is_cut_off() {
+fn a_head_without_end_is_refused() {
     let server = Server::with(Limits { head_timeout: SHORT, ..Limits::default() });
     // In many pieces.
     let mut frames = raw(&server);
@@ -252,7 +252,7 @@ fn a_head_that_never_ends_is_cut_off() {
 }
 
 #[test]
-fn floods_end_their_own_connection_alone() {
+fn a_flood_ends_only_its_own_connection() {
     let server = Server::start();
     let mut bystander = raw(&server);
     bystander.still_serves(1);
@@ -323,7 +323,7 @@ fn streams_over_the_limit_are_refused_and_may_be_tried_again() {
 }
 
 #[test]
-fn a_client_that_errs_again_and_again_is_sent_away() {
+fn a_client_with_repeated_errors_is_disconnected() {
     let server = Server::start();
     let mut frames = raw(&server);
     let bad = block(&head(&[("connection", "close")]));
@@ -334,7 +334,7 @@ fn a_client_that_errs_again_and_again_is_sent_away() {
 }
 
 #[test]
-fn streams_that_we_are_made_to_reset_count_as_errors_and_end_their_work() {
+fn streams_that_the_server_has_to_reset_count_as_errors_and_stop_their_work() {
     let server = Server::start();
     let wait = block(&head(&[(":method", "POST"), (":path", "/wait")]));
     let overflow = 0x7fff_ffffu32.to_be_bytes();
@@ -373,7 +373,7 @@ fn streams_that_we_are_made_to_reset_count_as_errors_and_end_their_work() {
 }
 
 #[test]
-fn compression_that_is_none_ends_the_connection() {
+fn invalid_header_compression_ends_the_connection() {
     let server = Server::start();
     for (what, bytes) in [
         ("no such index", &[0x80][..]),
@@ -394,7 +394,7 @@ fn compression_that_is_none_ends_the_connection() {
 }
 
 #[test]
-fn settings_that_nobody_can_keep_end_the_connection() {
+fn invalid_settings_end_the_connection() {
     let server = Server::start();
     for (setting, value, code) in [(2, 2, 1), (4, 0x8000_0000u32, 3), (5, 1, 1), (5, u32::MAX, 1)] {
         let mut frames = raw(&server);
@@ -407,7 +407,7 @@ fn settings_that_nobody_can_keep_end_the_connection() {
 }
 
 #[test]
-fn windows_that_overflow_and_frames_that_are_none_are_errors() {
+fn window_overflows_and_invalid_frames_are_errors() {
     let server = Server::start();
     let cases: [Vec<u8>; 4] = [
         frame(WINDOW_UPDATE, 0, 0, &0x7fff_ffffu32.to_be_bytes()),
@@ -426,7 +426,7 @@ fn windows_that_overflow_and_frames_that_are_none_are_errors() {
 }
 
 #[test]
-fn a_silent_connection_is_told_goodbye_and_a_dead_one_cut_off() {
+fn a_silent_connection_gets_goaway_and_a_dead_one_is_closed() {
     let server = Server::with(Limits { idle_timeout: SHORT, ..Limits::default() });
     let mut frames = raw(&server);
     frames.still_serves(1);
@@ -455,7 +455,7 @@ fn a_silent_connection_is_told_goodbye_and_a_dead_one_cut_off() {
 }
 
 #[test]
-fn a_client_that_talks_and_takes_nothing_is_cut_off() {
+fn a_client_that_sends_but_never_reads_is_disconnected() {
     let limits = Limits { ping_after: SHORT, write_stall: SHORT, ..Limits::default() };
     let server = Server::with(limits);
     let mut bystander = raw(&server);
@@ -482,7 +482,7 @@ fn a_client_that_talks_and_takes_nothing_is_cut_off() {
 }
 
 #[test]
-fn a_fragment_is_found_however_the_path_is_coded() {
+fn a_fragment_is_found_in_every_coding_of_the_path() {
     const PATH: u8 = 0x44;
     let server = Server::start();
     let mut frames = raw(&server);
@@ -523,7 +523,7 @@ fn a_fragment_is_found_however_the_path_is_coded() {
 }
 
 #[test]
-fn pseudo_fields_behind_a_body_reset_the_stream() {
+fn pseudo_fields_in_trailers_reset_the_stream() {
     let server = Server::start();
     let mut frames = raw(&server);
     let post = block(&head(&[(":method", "POST")]));

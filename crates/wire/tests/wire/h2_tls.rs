@@ -65,7 +65,7 @@ fn a_client_that_does_not_offer_it_is_not_served_it() {
 }
 
 #[test]
-fn http_1_where_http_2_was_agreed_on_is_sent_away() {
+fn http_1_on_a_connection_negotiated_as_http_2_is_refused() {
     let (server, client) = pair(Limits::default());
     let mut stream = client.offering(&["h2"]).connect(&server);
     let answer = all(&mut stream, GET.as_bytes());

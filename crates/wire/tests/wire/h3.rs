@@ -61,7 +61,7 @@ fn requests_are_answered_as_on_http_1() {
 }
 
 #[test]
-fn answers_on_the_other_protocols_say_where_http_3_is_spoken() {
+fn responses_of_other_protocols_advertise_http_3() {
     let (certificate, trusted) = identity(&["localhost"]);
     let tls = Tls::new(vec![certificate]).unwrap();
     let server = Server::quic(Limits::default(), tls);
@@ -99,7 +99,7 @@ fn without_tls_there_is_no_http_3() {
 }
 
 #[test]
-fn a_panic_is_one_streams_and_bodies_over_the_limit_too() {
+fn a_panic_or_an_oversized_body_ends_only_its_own_stream() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -121,7 +121,7 @@ fn a_panic_is_one_streams_and_bodies_over_the_limit_too() {
 }
 
 #[test]
-fn many_streams_share_a_connection_and_those_over_the_limit_are_told() {
+fn many_streams_share_a_connection_and_those_over_the_limit_are_refused() {
     let (server, trust) = echo(Limits { max_exchanges: 64, ..Limits::default() });
     run(async {
         let mut client = trust.client(&server).await;
@@ -168,7 +168,7 @@ fn the_service_sees_one_host_and_one_cookie_and_no_pseudo_fields() {
 }
 
 #[test]
-fn hints_arrive_while_the_service_is_still_at_work() {
+fn early_hints_arrive_before_the_service_has_finished() {
     let (server, trust) = streams(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -183,7 +183,7 @@ fn hints_arrive_while_the_service_is_still_at_work() {
 }
 
 #[test]
-fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
+fn a_client_that_expects_100_continue_gets_it() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -224,7 +224,7 @@ fn streams_carry_trailers_both_ways_and_a_broken_one_is_reset() {
 }
 
 #[test]
-fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
+fn a_stream_follows_the_pace_of_its_reader_and_ends_when_it_is_cancelled() {
     let (server, trust) = streams(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -243,7 +243,7 @@ fn a_stream_is_made_no_faster_than_it_is_read_and_ends_when_it_is_taken_back() {
 }
 
 #[test]
-fn a_request_that_is_taken_back_is_worked_on_no_more() {
+fn the_work_on_a_cancelled_request_stops() {
     let (server, trust) = echo(Limits { max_exchanges: 1, ..Limits::default() });
     run(async {
         let mut client = trust.client(&server).await;
@@ -257,7 +257,7 @@ fn a_request_that_is_taken_back_is_worked_on_no_more() {
 }
 
 #[test]
-fn a_taken_over_stream_goes_on_until_either_side_ends_it() {
+fn a_taken_over_stream_continues_until_either_side_ends_it() {
     let (server, trust) = streams(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -280,7 +280,7 @@ fn a_taken_over_stream_goes_on_until_either_side_ends_it() {
 }
 
 #[test]
-fn extended_connect_is_offered_and_only_for_websockets() {
+fn extended_connect_is_offered_only_for_websockets() {
     let (server, trust) = streams(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -297,7 +297,7 @@ fn extended_connect_is_offered_and_only_for_websockets() {
 }
 
 #[test]
-fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
+fn the_service_sees_a_websocket_stream_as_an_upgrade() {
     let (server, trust) = streams(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -326,7 +326,7 @@ fn a_websocket_is_an_upgrade_to_the_service_and_a_stream_to_the_client() {
 }
 
 #[test]
-fn draining_lets_streams_finish_and_takes_no_more() {
+fn a_drain_finishes_open_streams_and_refuses_new_ones() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;
@@ -347,7 +347,7 @@ fn draining_lets_streams_finish_and_takes_no_more() {
 }
 
 #[test]
-fn a_connection_at_rest_is_closed_in_good_order() {
+fn an_idle_connection_is_closed_cleanly() {
     let limits = Limits { idle_timeout: Duration::from_millis(50), ..Limits::default() };
     let (server, trust) = echo(limits);
     run(async {
@@ -365,7 +365,7 @@ fn a_connection_at_rest_is_closed_in_good_order() {
 }
 
 #[test]
-fn a_client_that_moves_to_another_address_keeps_its_connection() {
+fn a_client_that_changes_its_address_keeps_its_connection() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let mut client = trust.client(&server).await;

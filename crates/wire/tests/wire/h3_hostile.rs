@@ -36,7 +36,7 @@ async fn verdict(raw: &Raw, block: &[u8], body: &[u8]) -> String {
 }
 
 #[test]
-fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_on() {
+fn ambiguous_heads_are_refused_and_the_connection_continues() {
     const MALFORMED: &str = "reset 0x10e";
     type Case = (&'static [(&'static str, &'static str)], &'static [u8], &'static str);
     let cases: &[Case] = &[
@@ -103,7 +103,7 @@ fn heads_that_others_might_read_differently_are_refused_and_the_connection_goes_
 }
 
 #[test]
-fn a_pseudo_field_behind_the_others_is_refused() {
+fn a_pseudo_field_after_regular_fields_is_refused() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -114,7 +114,7 @@ fn a_pseudo_field_behind_the_others_is_refused() {
 }
 
 #[test]
-fn a_body_of_another_length_than_declared_never_passes_for_whole() {
+fn a_body_that_differs_from_its_declared_length_is_never_complete() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -139,7 +139,7 @@ fn a_body_of_another_length_than_declared_never_passes_for_whole() {
 }
 
 #[test]
-fn a_request_that_is_cut_off_never_passes_for_whole() {
+fn a_truncated_request_is_never_complete() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -201,7 +201,7 @@ fn frames_out_of_place_end_the_connection() {
 }
 
 #[test]
-fn unknown_frames_and_streams_are_passed_over() {
+fn unknown_frames_and_streams_are_ignored() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -225,7 +225,7 @@ fn unknown_frames_and_streams_are_passed_over() {
 }
 
 #[test]
-fn control_streams_keep_to_the_rules_or_end_the_connection() {
+fn a_control_stream_that_breaks_a_rule_ends_the_connection() {
     let (server, trust) = echo(Limits::default());
     let control = |frames: &[u8]| [&[0][..], frames].concat();
     let cases = [
@@ -280,7 +280,7 @@ fn control_streams_keep_to_the_rules_or_end_the_connection() {
 }
 
 #[test]
-fn heads_over_the_limits_are_told_so() {
+fn heads_over_the_limits_get_431_or_414() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -304,7 +304,7 @@ fn heads_over_the_limits_are_told_so() {
 }
 
 #[test]
-fn a_head_or_a_body_that_does_not_come_is_not_waited_for() {
+fn a_head_or_body_that_does_not_arrive_times_out() {
     let limits = Limits { head_timeout: SHORT, body_stall: SHORT, ..Limits::default() };
     let (server, trust) = echo(limits);
     run(async {
@@ -322,7 +322,7 @@ fn a_head_or_a_body_that_does_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn half_heads_of_all_take_no_more_than_their_memory() {
+fn incomplete_heads_stay_within_their_memory_limit() {
     let (server, trust) = echo(Limits { buffer_bytes: 100_000, ..Limits::default() });
     run(async {
         let raw = trust.raw(&server).await;
@@ -345,7 +345,7 @@ fn half_heads_of_all_take_no_more_than_their_memory() {
 }
 
 #[test]
-fn a_client_that_takes_nothing_loses_its_stream_and_not_its_connection() {
+fn a_client_that_does_not_read_loses_its_stream_but_not_its_connection() {
     let (server, trust) = echo(Limits { write_stall: SHORT, ..Limits::default() });
     run(async {
         let mut config = trust.config();
@@ -370,7 +370,7 @@ fn a_client_that_takes_nothing_loses_its_stream_and_not_its_connection() {
 }
 
 #[test]
-fn requests_taken_back_without_end_cost_the_connection() {
+fn endless_cancelled_requests_end_the_connection() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -465,7 +465,7 @@ impl Relay {
 }
 
 #[test]
-fn a_rush_of_handshakes_makes_clients_prove_their_address_first() {
+fn many_handshakes_make_clients_prove_their_address_first() {
     let limits = Limits { retry_handshakes: 2, handshake_timeout: SHORT, ..Limits::default() };
     let (server, trust) = echo(limits);
     run(async {
@@ -497,7 +497,7 @@ fn a_rush_of_handshakes_makes_clients_prove_their_address_first() {
 }
 
 #[test]
-fn handshakes_that_never_end_keep_nobody_out() {
+fn unfinished_handshakes_do_not_block_other_clients() {
     // In both cases all places are taken by clients that never hear of the server; in the first
     // their time ends, in the second the oldest has to go.
     let timed = Limits { max_connections: 2, handshake_timeout: SHORT, ..Limits::default() };
@@ -530,7 +530,7 @@ fn handshakes_that_never_end_keep_nobody_out() {
 }
 
 #[test]
-fn a_client_that_falls_silent_does_not_hold_its_place() {
+fn a_silent_client_frees_its_connection_slot() {
     let limits =
         Limits { ping_after: SHORT, write_stall: SHORT, max_exchanges: 1, ..Limits::default() };
     let (server, trust) = echo(limits);
@@ -557,7 +557,7 @@ fn a_client_that_falls_silent_does_not_hold_its_place() {
 }
 
 #[test]
-fn a_request_that_its_client_cancels_is_not_called_our_fault() {
+fn a_request_that_its_client_cancels_is_not_reported_as_a_server_error() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;

@@ -44,7 +44,7 @@ fn start(early_hints: EarlyHints) -> Server {
 }
 
 #[test]
-fn hints_arrive_while_the_service_is_still_at_work() {
+fn early_hints_arrive_before_the_service_has_finished() {
     let server = start(EarlyHints::Asked);
     let mut wire = server.connect();
     for _ in 0..2 {
@@ -61,7 +61,7 @@ fn hints_arrive_while_the_service_is_still_at_work() {
 }
 
 #[test]
-fn hints_go_only_where_they_are_understood() {
+fn early_hints_are_sent_only_to_clients_that_understand_them() {
     for (early_hints, version, headers, sent) in [
         (EarlyHints::Asked, "1.1", NAVIGATE, true),
         (EarlyHints::Asked, "1.1", "Sec-Fetch-Mode: cors\r\n", false),
@@ -83,7 +83,7 @@ fn hints_go_only_where_they_are_understood() {
 }
 
 #[test]
-fn a_service_cannot_flood_a_client_with_hints() {
+fn the_number_of_early_hints_is_limited() {
     let server = start(EarlyHints::Always);
     let answer = server.exchange("GET /flood HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     assert_eq!(answer.matches("HTTP/1.1 103 ").count(), 8, "{answer}");

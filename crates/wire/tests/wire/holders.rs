@@ -83,7 +83,7 @@ fn behind_a_proxy(held_bytes: usize) -> Server {
 }
 
 #[test]
-fn answers_that_one_account_or_client_does_not_take_are_not_charged_to_another() {
+fn unread_responses_are_charged_only_to_their_own_account_or_client() {
     for [greedy, other] in PAIRS {
         let server = behind_a_proxy(ROOM);
         run(async {
@@ -103,7 +103,7 @@ fn answers_that_one_account_or_client_does_not_take_are_not_charged_to_another()
 }
 
 #[test]
-fn uploads_that_one_account_or_client_stalls_are_not_charged_to_another() {
+fn stalled_uploads_are_charged_only_to_their_own_account_or_client() {
     for [greedy, other] in &PAIRS[..2] {
         let server = behind_a_proxy(LITTLE);
         run(async {
@@ -121,7 +121,7 @@ fn uploads_that_one_account_or_client_stalls_are_not_charged_to_another() {
 }
 
 #[test]
-fn operators_see_their_pages_while_others_at_their_address_hold_all_they_may() {
+fn operators_are_served_while_others_at_their_address_hold_their_whole_share() {
     let server = behind_a_proxy(ROOM);
     run(async {
         let mut client = h2_from(&server, HERE).await;
@@ -139,7 +139,7 @@ fn operators_see_their_pages_while_others_at_their_address_hold_all_they_may() {
 }
 
 #[test]
-fn the_answer_to_a_write_is_never_replaced_for_want_of_memory() {
+fn a_memory_limit_never_replaces_the_response_to_a_write() {
     let server = behind_a_proxy(ROOM);
     run(async {
         let mut client = h2_from(&server, HERE).await;
@@ -172,7 +172,7 @@ fn the_answer_to_a_write_is_never_replaced_for_want_of_memory() {
 }
 
 #[test]
-fn half_a_head_waits_for_memory_and_does_not_end_its_connection() {
+fn an_incomplete_head_waits_for_memory_and_keeps_its_connection() {
     let server = behind_a_proxy(LITTLE);
     run(async {
         let mut client = h2_from(&server, HERE).await;

@@ -10,7 +10,7 @@ const SHORT: Duration = Duration::from_millis(100);
 const GET: &str = "GET /one HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
-fn half_a_head_and_silence_is_answered_408() {
+fn an_incomplete_head_is_answered_408() {
     let server = Server::with(Limits { head_timeout: SHORT, ..Limits::default() });
     let answer = server.exchange("GET / HTTP/1.1\r\nHost: a\r\n");
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("refused"), "{answer}");
@@ -20,7 +20,7 @@ fn half_a_head_and_silence_is_answered_408() {
 }
 
 #[test]
-fn a_silent_connection_is_closed_without_a_word() {
+fn a_silent_connection_is_closed_without_a_response() {
     let server = Server::with(Limits { idle_timeout: SHORT, ..Limits::default() });
     assert_eq!(server.exchange(""), "");
     let answer = server.exchange(GET);
@@ -55,7 +55,7 @@ fn a_body_that_stalls_is_a_timeout() {
 }
 
 #[test]
-fn a_client_that_does_not_read_is_cut_off() {
+fn a_client_that_does_not_read_is_disconnected() {
     let limits = Limits { write_stall: SHORT, ..Limits::default() };
     let server = Server::with(limits);
     let mut wire = server.connect();
@@ -69,7 +69,7 @@ fn a_client_that_does_not_read_is_cut_off() {
 }
 
 #[test]
-fn a_connection_over_the_limit_is_told_503() {
+fn a_connection_over_the_limit_gets_503() {
     let server = Server::with(Limits { max_connections: 1, ..Limits::default() });
     let mut first = server.connect();
     first.send(GET);
@@ -86,7 +86,7 @@ fn a_connection_over_the_limit_is_told_503() {
 
 /// The service decides what such a client is told; wire, that it is one.
 #[test]
-fn a_client_of_event_streams_over_a_limit_is_known_as_one() {
+fn an_event_stream_client_over_a_limit_is_recognised() {
     let told = |answer: &str| answer.contains("an event stream may come again");
     let stream = |accept: &str| format!("GET / HTTP/1.1\r\nHost: a\r\nAccept: {accept}\r\n\r\n");
     let server = Server::with(Limits { max_connections: 1, ..Limits::default() });
@@ -120,7 +120,7 @@ fn a_client_of_event_streams_over_a_limit_is_known_as_one() {
 }
 
 #[test]
-fn an_exchange_over_the_limit_is_told_503_and_may_try_again() {
+fn an_exchange_over_the_limit_gets_503_and_may_retry() {
     let server = Server::with(Limits { max_exchanges: 1, ..Limits::default() });
     let mut first = server.connect();
     first.send("GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -135,7 +135,7 @@ fn an_exchange_over_the_limit_is_told_503_and_may_try_again() {
 }
 
 #[test]
-fn a_flood_of_half_heads_is_told_503_before_it_takes_the_memory() {
+fn a_flood_of_incomplete_heads_gets_503_before_it_exhausts_memory() {
     let server = Server::with(Limits { buffer_bytes: 64 << 10, ..Limits::default() });
     let half = format!("GET / HTTP/1.1\r\nHost: a\r\nx: {}", "y".repeat(12 << 10));
     // More than both threads may hold.

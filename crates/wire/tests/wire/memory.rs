@@ -47,7 +47,7 @@ async fn upload(client: &mut Client, path: &str) -> (ResponseFuture, SendStream<
 }
 
 #[test]
-fn uploads_that_nobody_reads_do_not_stop_the_other_streams_of_http2() {
+fn unread_uploads_do_not_block_other_streams_of_http2() {
     let server = Server::start();
     run(async {
         let mut client = Client::connect(&server).await;
@@ -79,7 +79,7 @@ async fn h3_upload(raw: &Raw, path: &'static str) -> quinn::RecvStream {
 }
 
 #[test]
-fn uploads_that_nobody_reads_do_not_stop_the_other_streams_of_http3() {
+fn unread_uploads_do_not_block_other_streams_of_http3() {
     let (server, trust) = echo(Limits::default());
     run(async {
         let raw = trust.raw(&server).await;
@@ -98,7 +98,7 @@ fn uploads_that_nobody_reads_do_not_stop_the_other_streams_of_http3() {
 }
 
 #[test]
-fn an_address_that_has_its_share_of_http2_is_refused_and_others_are_not() {
+fn an_address_over_its_share_is_refused_on_http2_and_others_are_not() {
     let server = Server::with(Limits { held_bytes: SMALL, ..Limits::default() });
     run(async {
         let mut clients = Vec::new();
@@ -148,7 +148,7 @@ pub async fn begun(server: &Server, response: &mut ResponseFuture) -> Option<Sta
 }
 
 #[test]
-fn an_address_that_has_its_share_of_http3_is_refused_and_gets_it_back() {
+fn an_address_over_its_share_is_refused_on_http3_until_it_frees_some() {
     /// Room for two uploads with their windows, and not for three.
     const SMALL: usize = 256 << 10;
     let (server, trust) = echo(Limits { held_bytes: SMALL + SMALL / 4, ..Limits::default() });
@@ -182,7 +182,7 @@ fn an_address_that_has_its_share_of_http3_is_refused_and_gets_it_back() {
 }
 
 #[test]
-fn answers_that_http2_clients_do_not_take_are_bounded_by_address() {
+fn unread_responses_of_http2_are_bounded_per_address() {
     let server = Server::with(Limits { held_bytes: 20 << 20, ..Limits::default() });
     run(async {
         let mut client = h2_from(&server, Ipv4Addr::LOCALHOST).await;
@@ -216,7 +216,7 @@ async fn large(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn answers_that_http1_clients_do_not_take_are_bounded_by_address() {
+fn unread_responses_of_http1_are_bounded_per_address() {
     let server = Server::with(Limits { held_bytes: 20 << 20, ..Limits::default() });
     run(async {
         let mut kept = Vec::new();
@@ -237,7 +237,7 @@ fn answers_that_http1_clients_do_not_take_are_bounded_by_address() {
 }
 
 #[test]
-fn everything_is_given_back_after_connections_that_break_off() {
+fn broken_connections_return_all_their_memory() {
     let (certificate, trusted) = identity(&["localhost"]);
     let tls = Tls::new(vec![certificate]).unwrap();
     let secured = Server::quic(Limits::default(), tls);
@@ -277,7 +277,7 @@ fn everything_is_given_back_after_connections_that_break_off() {
 }
 
 #[test]
-fn a_server_says_what_is_in_use() {
+fn the_server_reports_its_memory_in_use() {
     let server = Server::start();
     run(async {
         let mut client = Client::connect(&server).await;

@@ -59,7 +59,7 @@ fn answer(mut stream: impl Read + Write, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_post_reaches_its_server_and_brings_the_answer_back() {
+fn a_post_reaches_its_server_and_returns_the_response() {
     let server = Server::start();
     let url = format!("http://localhost:{}/hook?x=1", server.address.port());
     let reply = post(&url).unwrap();
@@ -69,7 +69,7 @@ fn a_post_reaches_its_server_and_brings_the_answer_back() {
 }
 
 #[test]
-fn the_request_names_the_host_and_carries_the_callers_headers() {
+fn the_request_has_the_host_and_the_headers_of_the_caller() {
     let (sender, received) = std::sync::mpsc::channel();
     let address = peer(move |stream| {
         let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -84,7 +84,7 @@ fn the_request_names_the_host_and_carries_the_callers_headers() {
 }
 
 #[test]
-fn a_redirect_is_an_answer_like_any_other() {
+fn redirects_are_not_followed() {
     let address = peer(|stream| {
         let moved = b"HTTP/1.1 302 Found\r\nLocation: http://localhost:1/\r\n\
             Content-Length: 0\r\n\r\n";
@@ -94,7 +94,7 @@ fn a_redirect_is_an_answer_like_any_other() {
 }
 
 #[test]
-fn each_failure_says_what_failed() {
+fn each_error_names_the_step_that_failed() {
     let url = |address: SocketAddr| format!("http://{address}/");
     let class = |url: &str| post(url).map_err(|fault| fault.class()).unwrap_err();
     assert_eq!(class("gopher://a/"), "url");
@@ -120,7 +120,7 @@ fn each_failure_says_what_failed() {
 }
 
 #[test]
-fn an_answer_over_the_limit_is_not_taken() {
+fn a_response_over_the_limit_is_refused() {
     let hundred = "x".repeat(100);
     let declared = format!("HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n{hundred}");
     let sent = format!("HTTP/1.1 200 OK\r\n\r\n{hundred}x");
@@ -132,7 +132,7 @@ fn an_answer_over_the_limit_is_not_taken() {
 }
 
 #[test]
-fn the_deadline_covers_every_stage() {
+fn the_deadline_covers_every_step() {
     let within = Duration::from_millis(200);
     // Held open until the test ends, so that nothing but the deadline can end the call.
     let (_hold, held) = std::sync::mpsc::channel::<()>();
@@ -158,7 +158,7 @@ fn the_deadline_covers_every_stage() {
 }
 
 #[test]
-fn tls_is_spoken_with_a_trusted_server_and_refused_to_others() {
+fn tls_connects_to_a_trusted_server_only() {
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
     let serve = |bytes: &'static [u8]| peer(move |stream| secure(stream, bytes));
     let url = |host: &str, address: SocketAddr| format!("https://{host}:{}/", address.port());
@@ -174,7 +174,7 @@ fn tls_is_spoken_with_a_trusted_server_and_refused_to_others() {
 }
 
 #[test]
-fn a_secure_connection_is_kept_too() {
+fn a_tls_connection_is_reused_too() {
     let ok = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecret";
     let sink = Sink::new(|_, stream| secure(stream, ok));
     let caller = Caller { client: trusting(), ..Caller::new() };

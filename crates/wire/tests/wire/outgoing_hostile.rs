@@ -38,7 +38,7 @@ fn timed_out(sink: &Sink, stage: Stage) -> Report {
 }
 
 #[test]
-fn a_dripping_body_ends_at_the_deadline_and_leaves_what_came() {
+fn a_slow_body_ends_at_the_deadline_with_the_bytes_so_far() {
     let head = "HTTP/1.1 202 Accepted\r\nX-Seen: yes\r\nContent-Length: 90\r\n\r\nfirst";
     let report = timed_out(&endless(head, "x", Duration::from_millis(30)), Stage::Body);
     let partial = report.partial.unwrap();
@@ -49,7 +49,7 @@ fn a_dripping_body_ends_at_the_deadline_and_leaves_what_came() {
 }
 
 #[test]
-fn slow_interim_answers_and_slow_heads_end_at_the_deadline() {
+fn slow_interim_responses_and_slow_heads_end_at_the_deadline() {
     for (first, then, pause) in [
         ("", "HTTP/1.1 100 Continue\r\n\r\n", 10),
         ("HTTP/1.1 200 OK\r\nX-Slow: ", "x", 30),
@@ -62,7 +62,7 @@ fn slow_interim_answers_and_slow_heads_end_at_the_deadline() {
 }
 
 #[test]
-fn an_endless_head_is_too_large_and_so_are_endless_interim_answers() {
+fn endless_heads_and_endless_interim_responses_are_too_large() {
     for (first, then) in [
         ("", "HTTP/1.1 100 Continue\r\n\r\n"),
         ("", "HTTP/1.1 102 Processing\r\nX: y\r\n\r\n"),
@@ -78,7 +78,7 @@ fn an_endless_head_is_too_large_and_so_are_endless_interim_answers() {
 }
 
 #[test]
-fn an_endless_body_costs_no_more_than_its_limit() {
+fn an_endless_body_is_read_only_up_to_its_limit() {
     let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let close = "HTTP/1.1 200 OK\r\n\r\n";
     let long = "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551000\r\n\r\n";
@@ -91,7 +91,7 @@ fn an_endless_body_costs_no_more_than_its_limit() {
 }
 
 #[test]
-fn a_reset_in_the_middle_is_told_from_an_answer_that_is_wrong() {
+fn a_reset_is_distinguished_from_an_invalid_response() {
     let reset = |bytes: &'static [u8]| {
         Sink::new(move |_, mut stream| {
             request(&mut stream);
@@ -129,7 +129,7 @@ fn a_forbidden_address_is_not_even_connected_to() {
 }
 
 #[test]
-fn waiting_for_the_turn_to_look_up_a_name_counts_against_the_deadline() {
+fn waiting_for_a_name_lookup_counts_against_the_deadline() {
     // As if all lookups were held up by a name server that does not answer.
     let limits = OutgoingLimits { lookups: 0, ..OutgoingLimits::default() };
     let (sink, caller) = (Sink::answering(OK), Caller::with(limits));
@@ -141,7 +141,7 @@ fn waiting_for_the_turn_to_look_up_a_name_counts_against_the_deadline() {
 }
 
 #[test]
-fn an_answer_to_nothing_ends_the_call() {
+fn a_response_without_a_request_ends_the_call() {
     let sink = Sink::new(|_, mut stream| {
         stream.write_all(b"HTTP/1.1 413 No\r\nContent-Length: 0\r\n\r\n").unwrap();
         request(&mut stream);

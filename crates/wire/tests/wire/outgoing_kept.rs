@@ -48,7 +48,7 @@ fn ten_thousand_requests_leave_one_connection() {
 }
 
 #[test]
-fn a_connection_that_is_over_is_not_kept() {
+fn a_closed_connection_is_not_reused() {
     for bytes in [
         &b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"[..],
         b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
@@ -67,7 +67,7 @@ fn a_connection_that_is_over_is_not_kept() {
 }
 
 #[test]
-fn a_server_that_lets_go_as_we_send_is_asked_once_more() {
+fn a_request_is_retried_if_the_server_closes_during_the_send() {
     // Each connection serves one request, and closes when it has read another.
     let sink = Sink::new(|_, mut stream| {
         request(&mut stream);
@@ -111,7 +111,7 @@ fn a_request_is_sent_again_once_and_no_more() {
 }
 
 #[test]
-fn a_request_that_was_half_answered_is_not_sent_again() {
+fn a_partly_answered_request_is_not_sent_again() {
     let sink = Sink::new(|_, mut stream| {
         request(&mut stream);
         stream.write_all(OK).unwrap();
@@ -179,7 +179,7 @@ fn a_burst_leaves_no_more_connections_than_allowed() {
 }
 
 #[test]
-fn a_connection_that_rested_or_lived_too_long_is_not_used() {
+fn a_connection_that_was_idle_or_lived_too_long_is_not_used() {
     for limits in [
         OutgoingLimits { idle_time: Duration::ZERO, ..OutgoingLimits::default() },
         OutgoingLimits { connection_age: Duration::ZERO, ..OutgoingLimits::default() },
@@ -194,7 +194,7 @@ fn a_connection_that_rested_or_lived_too_long_is_not_used() {
 }
 
 #[test]
-fn a_kept_connection_is_checked_again() {
+fn a_reused_connection_is_checked_again() {
     let (sink, caller) = (Sink::answering(OK), Caller::new());
     assert_eq!(status(&caller.send_vetted(&sink.url(), |_| true)), StatusCode::OK);
     let report = caller.send_vetted(&sink.url(), |_| false);

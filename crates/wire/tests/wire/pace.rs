@@ -24,7 +24,7 @@ fn limits() -> Limits {
 }
 
 #[test]
-fn an_http2_client_that_takes_a_few_bytes_at_a_time_loses_its_stream() {
+fn an_http2_client_that_reads_a_few_bytes_at_a_time_loses_its_stream() {
     let server = Server::with(limits());
     run(async {
         let mut slow = h2::client::Builder::new();
@@ -50,7 +50,7 @@ fn an_http2_client_that_takes_a_few_bytes_at_a_time_loses_its_stream() {
 }
 
 #[test]
-fn an_http3_client_that_takes_a_few_bytes_at_a_time_loses_its_stream() {
+fn an_http3_client_that_reads_a_few_bytes_at_a_time_loses_its_stream() {
     let (server, trust) = echo(limits());
     run(async {
         let mut config = trust.config();
@@ -81,7 +81,7 @@ fn an_http3_client_that_takes_a_few_bytes_at_a_time_loses_its_stream() {
 }
 
 #[test]
-fn an_http1_client_that_takes_an_answer_too_slowly_is_cut_off() {
+fn an_http1_client_that_reads_a_response_too_slowly_is_disconnected() {
     // What the systems hold between them is taken at once; for the rest a client has to be this
     // fast, which a pause of a third of the time does not allow.
     let stall = Duration::from_secs(1);
@@ -111,7 +111,7 @@ fn an_http1_client_that_takes_an_answer_too_slowly_is_cut_off() {
 }
 
 #[test]
-fn a_body_in_pieces_that_comes_byte_by_byte_is_given_up() {
+fn a_request_body_that_arrives_byte_by_byte_is_abandoned() {
     let service = |gate, seen| -> Arc<dyn wire::Service> { Arc::new(Streams { gate, seen }) };
     let server = Server::serving(limits(), EarlyHints::Asked, service);
     run(async {

@@ -46,7 +46,7 @@ fn only_a_trusted_proxy_names_the_client() {
 }
 
 #[test]
-fn a_trusted_proxy_that_hides_the_client_is_refused() {
+fn a_trusted_proxy_that_names_no_client_is_refused() {
     let server = trusting("127.0.0.1");
     for (fields, header) in [
         ("X-Forwarded-For: 198.51.100.7\r\nForwarded: for=203.0.113.9\r\n", "different"),
@@ -70,7 +70,7 @@ fn a_trusted_proxy_that_hides_the_client_is_refused() {
 }
 
 #[test]
-fn http2_knows_the_client_too() {
+fn the_client_address_is_known_over_http2() {
     let server = trusting("127.0.0.1");
     let answer = h2_client::run(async {
         let mut request = h2_client::request(Method::GET, "/client");
@@ -113,7 +113,7 @@ fn the_proxy_protocol_names_the_client_of_the_whole_connection() {
 }
 
 #[test]
-fn without_it_or_from_a_stranger_the_connection_is_closed() {
+fn a_connection_without_the_proxy_protocol_or_from_an_untrusted_peer_is_closed() {
     let server = behind_proxies();
     let huge = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff"[..], &[0; 70_000]].concat();
     for bytes in [ASK.as_bytes(), b"PROXY TCP4 nonsense\r\n\r\n", &huge, b"\x16\x03\x01\x02\0\x01"]
@@ -167,7 +167,7 @@ fn tls_follows_the_proxy_protocol() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_trusted_proxies_any_number() {
+fn connections_per_address_are_limited_except_for_trusted_proxies() {
     let limits = Limits { max_connections_per_address: 2, ..Limits::default() };
     let server = Server::with(limits.clone());
     let keep = || {
@@ -193,7 +193,7 @@ fn an_address_has_so_many_connections_and_trusted_proxies_any_number() {
 }
 
 #[test]
-fn who_finds_no_place_behind_a_proxy_is_told_so() {
+fn a_client_over_the_limit_behind_a_proxy_is_refused_with_a_response() {
     let (certificate, trusted) = identity(&["localhost"]);
     let tls = Tls::new(vec![certificate]).unwrap();
     let limits = Limits { max_connections: 1, ..Limits::default() };

@@ -23,7 +23,7 @@ fn check(server: &Server, bytes: impl AsRef<[u8]>, status: u16, says: &str) {
 }
 
 #[test]
-fn bytes_that_are_no_request_are_answered_400_with_a_body() {
+fn invalid_bytes_are_answered_400_with_a_body() {
     let server = Server::start();
     for bytes in [
         "\x16\x03\x01\x02\x00\x01\x00\x01\x7c\x03\x03",
@@ -48,7 +48,7 @@ fn bytes_that_are_no_request_are_answered_400_with_a_body() {
 }
 
 #[test]
-fn requests_that_two_servers_may_read_differently_are_refused() {
+fn ambiguous_requests_are_refused() {
     let server = Server::start();
     for (headers, says) in [
         ("", "Host"),
@@ -75,7 +75,7 @@ fn requests_that_two_servers_may_read_differently_are_refused() {
 }
 
 #[test]
-fn heads_over_the_limits_are_answered_with_the_limits_own_status() {
+fn a_head_over_a_limit_gets_the_status_of_that_limit() {
     let server = Server::start();
     let headers = |count: usize| "x: y\r\n".repeat(count);
     let get =
@@ -103,7 +103,7 @@ fn connect_is_refused_with_allow() {
 }
 
 #[test]
-fn a_head_that_ends_early_is_answered_to_a_client_that_still_listens() {
+fn a_truncated_head_is_answered_if_the_client_still_reads() {
     let server = Server::start();
     let mut wire = server.connect();
     wire.send("GET / HTTP/1.1\r\nHo");
@@ -113,7 +113,7 @@ fn a_head_that_ends_early_is_answered_to_a_client_that_still_listens() {
 }
 
 #[test]
-fn a_good_request_before_a_bad_one_keeps_its_answer() {
+fn a_valid_request_before_an_invalid_one_is_answered() {
     let server = Server::start();
     for bad in ["garbage\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\nHost: a\n\n"] {
         let answer = server.exchange(format!("GET /good HTTP/1.1\r\nHost: a\r\n\r\n{bad}"));

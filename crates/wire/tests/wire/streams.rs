@@ -134,7 +134,7 @@ fn get(target: &str) -> String {
 }
 
 #[test]
-fn a_stream_of_unknown_length_is_chunked_and_each_piece_leaves_at_once() {
+fn a_stream_of_unknown_length_is_chunked_and_flushed_at_once() {
     let (server, _) = start(Limits::default());
     let mut wire = server.connect();
     for _ in 0..2 {
@@ -169,7 +169,7 @@ fn an_old_client_reads_a_stream_to_the_end_of_the_connection() {
 }
 
 #[test]
-fn head_asks_for_a_stream_without_starting_it() {
+fn a_head_request_does_not_start_the_stream() {
     let (server, _) = start(Limits::default());
     let mut wire = server.connect();
     for (target, length) in [("/endless", "\r\n"), ("/pieces?6", "content-length: 6\r\n")] {
@@ -181,7 +181,7 @@ fn head_asks_for_a_stream_without_starting_it() {
 }
 
 #[test]
-fn half_an_answer_is_never_taken_for_a_whole_one() {
+fn a_truncated_response_is_never_complete() {
     let (server, _) = start(Limits::default());
     server.gate.add_permits(2);
     let broken = server.exchange(get("/cut"));
@@ -195,7 +195,7 @@ fn half_an_answer_is_never_taken_for_a_whole_one() {
 }
 
 #[test]
-fn a_client_that_reads_slowly_slows_the_source_down_and_is_cut_off_when_it_stops() {
+fn a_slow_reader_slows_the_source_and_one_that_stops_is_disconnected() {
     let write_stall = Duration::from_millis(300);
     let (server, made) = start(Limits { write_stall, ..Limits::default() });
     let mut wire = server.connect();
@@ -206,7 +206,7 @@ fn a_client_that_reads_slowly_slows_the_source_down_and_is_cut_off_when_it_stops
 }
 
 #[test]
-fn a_client_that_leaves_ends_the_stream_it_asked_for() {
+fn a_client_that_disconnects_ends_its_stream() {
     let (server, _) = start(Limits::default());
     let mut wire = server.connect();
     wire.send(get("/endless"));
@@ -216,7 +216,7 @@ fn a_client_that_leaves_ends_the_stream_it_asked_for() {
 }
 
 #[test]
-fn a_connection_that_breaks_ends_the_call_it_waits_for() {
+fn a_broken_connection_ends_the_call_that_it_waits_for() {
     let (server, _) = start(Limits::default());
     let mut wire = server.connect();
     wire.send(get("/hold"));
@@ -247,7 +247,7 @@ fn a_service_that_reads_slowly_slows_the_client_down() {
 }
 
 #[test]
-fn trailers_behind_a_body_reach_the_service() {
+fn trailers_reach_the_service() {
     let (server, _) = start(Limits::default());
     server.gate.add_permits(4);
     let mut wire = server.connect();

@@ -80,7 +80,7 @@ fn start(limits: Limits) -> Server {
 }
 
 #[test]
-fn a_stream_goes_on_until_the_server_goes_away_and_then_ends_in_order() {
+fn a_stream_continues_until_the_server_stops_and_then_ends_cleanly() {
     let server = start(Limits::default());
     let mut wire = server.connect();
     wire.send("GET /events HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -98,7 +98,7 @@ fn a_stream_goes_on_until_the_server_goes_away_and_then_ends_in_order() {
 }
 
 #[test]
-fn an_upgrade_carries_bytes_both_ways_also_those_that_came_early() {
+fn an_upgrade_carries_bytes_both_ways_including_early_ones() {
     let server = start(Limits::default());
     let mut wire = server.connect();
     wire.send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\n\r\nearly");
@@ -115,7 +115,7 @@ fn an_upgrade_carries_bytes_both_ways_also_those_that_came_early() {
 }
 
 #[test]
-fn a_connection_taken_over_keeps_its_place_and_no_clock_of_ours_ends_it() {
+fn a_taken_over_connection_counts_against_the_limit_and_has_no_timeout() {
     let short = std::time::Duration::from_millis(50);
     let server = start(Limits {
         max_connections: 1,
@@ -140,7 +140,7 @@ fn a_connection_taken_over_keeps_its_place_and_no_clock_of_ours_ends_it() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_stream_whose_client_has_vanished_is_given_up() {
+fn a_stream_whose_client_has_vanished_is_closed() {
     let patience = std::time::Duration::from_secs(1);
     let server = start(Limits { unacknowledged: patience, ..Limits::default() });
     let mut wire = server.connect();
@@ -159,7 +159,7 @@ fn a_stream_whose_client_has_vanished_is_given_up() {
 }
 
 #[test]
-fn what_cannot_be_taken_over_is_our_own_fault_and_said_so() {
+fn a_take_over_that_is_impossible_is_answered_500() {
     let server = start(Limits::default());
     for request in [
         "POST /events HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhal",
@@ -176,7 +176,7 @@ fn what_cannot_be_taken_over_is_our_own_fault_and_said_so() {
 }
 
 #[test]
-fn a_take_over_that_panics_takes_nobody_with_it() {
+fn a_take_over_that_panics_ends_only_its_own_connection() {
     let server = start(Limits::default());
     for _ in 0..4 {
         let answer = server.exchange("GET /panic HTTP/1.1\r\nHost: a\r\n\r\n");

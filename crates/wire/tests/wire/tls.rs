@@ -143,7 +143,7 @@ fn requests_are_answered_over_1_3_and_1_2_one_after_the_other() {
 }
 
 #[test]
-fn a_large_answer_arrives_whole_and_the_end_is_announced() {
+fn a_large_response_is_complete_and_ends_with_close_notify() {
     let (server, client) = pair(Limits::default());
     let mut stream = client.connect(&server);
     let answer = ask(&mut stream, "GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -156,7 +156,7 @@ fn a_large_answer_arrives_whole_and_the_end_is_announced() {
 }
 
 #[test]
-fn an_idle_connection_ends_with_a_word_and_so_does_a_drain() {
+fn idle_and_drained_connections_end_with_close_notify() {
     let short = std::time::Duration::from_millis(100);
     let (server, client) = pair(Limits { idle_timeout: short, ..Limits::default() });
     let mut rest = Vec::new();
@@ -172,7 +172,7 @@ fn an_idle_connection_ends_with_a_word_and_so_does_a_drain() {
 }
 
 #[test]
-fn each_name_is_shown_its_certificate() {
+fn each_server_name_gets_its_certificate() {
     let (first, first_der) = identity(&["one.example"]);
     let (second, second_der) = identity(&["two.example", "*.wild.example"]);
     let (third, third_der) = identity(&["exact.wild.example"]);
@@ -196,7 +196,7 @@ fn each_name_is_shown_its_certificate() {
 }
 
 #[test]
-fn a_new_certificate_is_shown_while_open_connections_go_on() {
+fn a_new_certificate_is_used_while_open_connections_continue() {
     let (old, old_der) = identity(&["localhost"]);
     let (new, new_der) = identity(&["localhost"]);
     let tls = Tls::new(vec![old]).unwrap();
@@ -229,7 +229,7 @@ fn a_session_is_resumed_in_both_versions() {
 }
 
 #[test]
-fn the_post_quantum_group_is_chosen_by_whoever_offers_it() {
+fn the_post_quantum_group_is_selected_if_the_client_offers_it() {
     let (certificate, trusted) = identity(&["localhost"]);
     let server = Server::secured(Limits::default(), Tls::new(vec![certificate]).unwrap());
     let hybrid = aws_lc_rs::kx_group::X25519MLKEM768;
@@ -260,7 +260,7 @@ fn the_protocol_is_agreed_on_and_an_unknown_one_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_served_is_told_apart() {
+fn errors_distinguish_unusable_certificates() {
     let names = || vec!["localhost".to_owned()];
     let one = rcgen::generate_simple_self_signed(names()).unwrap();
     let other = rcgen::generate_simple_self_signed(names()).unwrap();

@@ -33,7 +33,7 @@ fn connect(server: &Server) -> TcpStream {
 }
 
 #[test]
-fn plain_http_is_told_to_use_https() {
+fn plain_http_on_a_tls_port_is_answered_with_a_hint_to_https() {
     let (server, client) = pair(Limits::default());
     for request in [GET, "get / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.0\r\n\r\n", "P"] {
         let answer = server.exchange(request);
@@ -69,7 +69,7 @@ fn garbage_is_closed_at_once() {
 }
 
 #[test]
-fn a_handshake_that_does_not_come_to_its_end_is_closed_in_time() {
+fn an_unfinished_handshake_is_closed_in_time() {
     let limits = Limits { handshake_timeout: SHORT, ..Limits::default() };
     let (server, client) = pair(limits);
     for sent in [&b""[..], b"\x16", HALF_HELLO] {
@@ -98,7 +98,7 @@ fn a_handshake_that_does_not_come_to_its_end_is_closed_in_time() {
 }
 
 #[test]
-fn a_flood_of_half_handshakes_keeps_nobody_out() {
+fn a_flood_of_unfinished_handshakes_does_not_block_other_clients() {
     let limits = Limits { max_handshakes: 4, max_connections: 64, ..Limits::default() };
     let (server, client) = pair(limits);
     let mut held = half_handshakes(&server, 200);
@@ -113,7 +113,7 @@ fn a_flood_of_half_handshakes_keeps_nobody_out() {
 const EVENTS: &str = "GET /e HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
 
 #[test]
-fn a_connection_over_the_limit_is_told_so_under_tls_too() {
+fn a_connection_over_the_limit_is_refused_with_a_response_under_tls() {
     let (server, client) = pair(Limits { max_connections: 1, ..Limits::default() });
     let mut first = busy(&client, &server);
     // A browser would rather speak HTTP/2, but takes what it is offered.
@@ -135,7 +135,7 @@ fn a_connection_over_the_limit_is_told_so_under_tls_too() {
 }
 
 #[test]
-fn an_address_with_too_many_connections_is_told_so_under_tls_too() {
+fn an_address_over_its_limit_is_refused_with_a_response_under_tls() {
     let (server, client) = pair(Limits { max_connections_per_address: 1, ..Limits::default() });
     let mut first = client.connect(&server);
     assert!(ask(&mut first, GET).contains("GET /one"));
@@ -164,7 +164,7 @@ fn half_handshakes(server: &Server, count: usize) -> Vec<TcpStream> {
 
 /// Words are few: while a flood takes them all, the others are cut off.
 #[test]
-fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
+fn a_flood_over_the_limit_causes_a_bounded_number_of_handshakes() {
     let limits = Limits { max_connections: 1, linger_timeout: PATIENCE, ..Limits::default() };
     let (server, client) = pair(limits);
     let mut first = busy(&client, &server);
@@ -184,7 +184,7 @@ fn a_flood_over_the_limit_costs_only_so_many_handshakes() {
 }
 
 #[test]
-fn who_is_to_be_told_that_there_is_no_place_must_not_take_long() {
+fn a_refused_client_that_is_slow_is_closed_soon() {
     let limits = Limits { max_connections: 1, linger_timeout: SHORT, ..Limits::default() };
     let (server, client) = pair(limits);
     let _first = busy(&client, &server);
@@ -194,7 +194,7 @@ fn who_is_to_be_told_that_there_is_no_place_must_not_take_long() {
 }
 
 #[test]
-fn a_half_handshake_does_not_hold_up_the_end_of_the_server() {
+fn an_unfinished_handshake_does_not_delay_the_shutdown() {
     let limits = Limits { linger_timeout: SHORT, ..Limits::default() };
     let (server, client) = pair(limits);
     let mut half = connect(&server);

@@ -38,7 +38,7 @@ fn whole(caller: &Caller, opened: Opened) -> Result<Bytes, OutgoingFault> {
 }
 
 #[test]
-fn a_small_response_is_whole_and_its_connection_is_free_at_once() {
+fn a_small_response_frees_its_connection_at_once() {
     for bytes in [
         OK,
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1;x=y\r\nk\r\n0\r\n\r\n",
@@ -61,7 +61,7 @@ fn a_small_response_is_whole_and_its_connection_is_free_at_once() {
 }
 
 #[test]
-fn a_response_is_passed_on_while_it_is_made() {
+fn a_response_is_forwarded_while_it_arrives() {
     let (more, next) = mpsc::channel::<&'static [u8]>();
     let next = Mutex::new(next);
     let sink = backend(move |mut wire| {
@@ -86,7 +86,7 @@ fn a_response_is_passed_on_while_it_is_made() {
 }
 
 #[test]
-fn a_request_is_passed_on_while_it_is_sent_with_its_trailers() {
+fn a_request_is_forwarded_while_it_arrives_with_its_trailers() {
     let (heard, hears) = mpsc::channel();
     let heard = Mutex::new(heard);
     let sink = backend(move |mut wire| {
@@ -253,7 +253,7 @@ fn an_upgrade_becomes_a_tunnel_after_101_and_not_before() {
 }
 
 #[test]
-fn a_tunnel_in_which_nothing_happens_ends() {
+fn an_idle_tunnel_ends() {
     let (_hold, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);
     let sink = backend(move |mut wire| {
@@ -336,7 +336,7 @@ fn a_body_that_ends_with_its_connection_is_whole_and_a_shorter_one_is_not() {
 }
 
 #[test]
-fn an_early_response_is_passed_on_and_its_connection_is_not_used_again() {
+fn an_early_response_is_forwarded_and_its_connection_is_not_reused() {
     // The server answers after the head, and closes while the body is still on its way.
     let (sent, sends) = mpsc::channel::<()>();
     let sends = Mutex::new(sends);
@@ -374,7 +374,7 @@ fn a_response_that_is_not_read_to_its_end_closes_its_connection() {
 }
 
 #[test]
-fn the_call_names_host_and_path_and_wire_names_the_framing() {
+fn the_caller_sets_host_and_path_and_wire_sets_the_framing() {
     let sink = backend(|mut wire| {
         let head = head(&mut wire);
         wire.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{head}", head.len()));

@@ -63,7 +63,7 @@ fn requests_share_one_connection_and_get_their_own_responses() {
 }
 
 #[test]
-fn a_rush_of_first_requests_opens_no_more_connections_than_it_needs() {
+fn concurrent_first_requests_open_no_more_connections_than_needed() {
     let server = Server::start();
     let (client, target) = (Client::new(), Arc::new(target(server.address)));
     run(async {
@@ -81,7 +81,7 @@ fn a_rush_of_first_requests_opens_no_more_connections_than_it_needs() {
 }
 
 #[test]
-fn what_the_server_prefers_is_spoken_under_tls() {
+fn the_server_selects_the_protocol_under_tls() {
     let (certificate, trusted) = identity(&["localhost"]);
     let server = Server::secured(Limits::default(), Tls::new(vec![certificate]).unwrap());
     let tls = ClientTls::new(Some(vec![trusted.to_vec()]), None).unwrap();
@@ -101,7 +101,7 @@ fn what_the_server_prefers_is_spoken_under_tls() {
 }
 
 #[test]
-fn a_server_that_knows_only_http_1_is_spoken_to_or_refused() {
+fn a_server_with_only_http_1_is_called_or_refused_as_configured() {
     let sink = Sink::new(|_, stream| crate::outgoing::secure(stream, OK));
     let url = format!("https://localhost:{}/", sink.address.port());
     let authority = include_bytes!("data/authority.der").to_vec();
@@ -136,7 +136,7 @@ fn chain(sink: &Sink) -> (Server, Server) {
 }
 
 #[test]
-fn bodies_and_trailers_pass_both_ways_as_they_are_made() {
+fn bodies_and_trailers_flow_both_ways_while_they_arrive() {
     let (heard, hears) = mpsc::channel();
     let heard = Mutex::new(heard);
     let (more, next) = mpsc::channel::<&'static str>();
@@ -251,7 +251,7 @@ fn ok(mut respond: SendResponse<Bytes>) {
 }
 
 #[test]
-fn a_refused_request_is_sent_again_whatever_it_is() {
+fn a_refused_request_is_sent_again_for_every_method() {
     let address = serve(|number, (_, mut respond)| match number {
         0 => respond.send_reset(Reason::REFUSED_STREAM),
         _ => ok(respond),
@@ -362,7 +362,7 @@ fn a_reader_that_leaves_frees_its_stream() {
 }
 
 #[test]
-fn fields_of_one_connection_do_not_travel() {
+fn hop_by_hop_fields_are_not_forwarded() {
     let (seen, sees) = mpsc::channel::<HeaderMap>();
     let seen = Mutex::new(seen);
     let address = serve(move |_, (request, respond)| {

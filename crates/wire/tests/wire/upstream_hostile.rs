@@ -56,7 +56,7 @@ fn refused(bytes: impl Into<Vec<u8>>, class: &str) {
 }
 
 #[test]
-fn a_head_that_could_be_read_in_two_ways_is_an_error() {
+fn an_ambiguous_head_is_an_error() {
     for fields in [
         "Content-Length: 5\r\nContent-Length: 6",
         "Content-Length: 5, 6",
@@ -136,7 +136,7 @@ fn heads_and_interim_responses_without_end_are_too_large() {
 }
 
 #[test]
-fn what_follows_a_response_answers_nobody() {
+fn bytes_after_a_response_answer_no_other_request() {
     for first in [
         format!("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst{FORGED}"),
         format!(
@@ -177,7 +177,7 @@ fn what_follows_a_response_answers_nobody() {
 }
 
 #[test]
-fn a_body_where_none_may_be_answers_nobody() {
+fn a_body_of_a_bodyless_response_answers_no_other_request() {
     for (method, head) in [
         (Method::HEAD, "HTTP/1.1 200 OK\r\nContent-Length: 52\r\n\r\n"),
         (Method::GET, "HTTP/1.1 204 No Content\r\n\r\n"),
@@ -206,7 +206,7 @@ fn stalling(bytes: &'static str) -> (Sink, mpsc::Sender<()>) {
 }
 
 #[test]
-fn each_step_has_its_own_patience() {
+fn each_step_has_its_own_timeout() {
     let (silent, _hold) = stalling("");
     let (half, _hold) = stalling("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
     let (interim, _hold) = stalling("HTTP/1.1 103 Early Hints\r\n\r\n");
@@ -233,7 +233,7 @@ fn timed_out(url: &str, patience: Patience, stage: Stage) {
 }
 
 #[test]
-fn a_backend_that_takes_nothing_ends_the_call() {
+fn a_backend_that_does_not_read_ends_the_call() {
     let (hold, held) = mpsc::channel::<()>();
     let held = Mutex::new(held);
     let sink = Sink::new(move |_, _stream| held.lock().unwrap().recv().unwrap_or(()));
@@ -249,7 +249,7 @@ fn a_backend_that_takes_nothing_ends_the_call() {
 }
 
 #[test]
-fn a_slow_body_is_not_a_silent_one() {
+fn a_slow_body_is_not_a_timeout() {
     let sink = Sink::new(|_, stream| {
         let mut wire = Wire::new(stream);
         wire.try_until("\r\n\r\n");
@@ -305,7 +305,7 @@ fn a_client_that_breaks_its_body_off_ends_the_request_at_the_backend() {
 }
 
 #[test]
-fn status_codes_of_any_kind_are_passed_on() {
+fn all_status_codes_are_forwarded() {
     for code in [200, 226, 299, 305, 418, 499, 599, 600, 999] {
         let sink = lying(format!("HTTP/1.1 {code} \r\nContent-Length: 0\r\n\r\n"));
         let caller = Caller::new();

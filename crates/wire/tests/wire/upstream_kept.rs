@@ -15,7 +15,7 @@ fn open(caller: &Caller, call: &mut Call<'_>) -> Result<Opened, OutgoingFault> {
 }
 
 #[test]
-fn only_what_may_be_repeated_is_sent_again() {
+fn only_repeatable_requests_are_sent_again() {
     for (method, body, retry, repeats) in [
         (Method::GET, "", Retry::Idempotent, true),
         (Method::HEAD, "", Retry::Idempotent, true),
@@ -64,7 +64,7 @@ fn only_what_may_be_repeated_is_sent_again() {
 }
 
 #[test]
-fn a_request_that_was_half_answered_or_failed_on_a_new_connection_is_not_sent_again() {
+fn a_partly_answered_request_or_one_that_failed_on_a_new_connection_is_not_sent_again() {
     for (first, second) in [(Some(OK), "HTTP/1.1 2"), (None, "")] {
         let sink = Sink::new(move |number, stream| {
             let mut wire = Wire::new(stream);
@@ -157,7 +157,7 @@ fn gated() -> (Sink, mpsc::Sender<()>) {
 }
 
 #[test]
-fn a_backend_has_only_so_many_calls_and_so_many_wait() {
+fn the_calls_to_a_backend_and_the_waiting_ones_are_limited() {
     let (sink, go) = gated();
     let caller = Caller::new();
     let wait = Duration::from_millis(100);

@@ -84,7 +84,7 @@ fn each_target_has_its_own_trust_and_its_own_connections() {
 }
 
 #[test]
-fn the_name_that_is_asked_for_can_be_another_than_the_host() {
+fn the_server_name_may_differ_from_the_host() {
     let (seen, sees) = mpsc::channel();
     let seen = Mutex::new(seen);
     let sink = backend(None, move |stream| {
@@ -103,7 +103,7 @@ fn the_name_that_is_asked_for_can_be_another_than_the_host() {
 }
 
 #[test]
-fn a_backend_that_asks_for_a_certificate_is_shown_ours() {
+fn a_backend_that_asks_for_a_client_certificate_gets_ours() {
     let (ours, trusted) = identity(&["client.example"]);
     let (stranger, _) = identity(&["client.example"]);
     let sink = backend(Some(trusted), answering);
@@ -122,7 +122,7 @@ fn a_backend_that_asks_for_a_certificate_is_shown_ours() {
 }
 
 #[test]
-fn an_end_that_is_not_announced_is_no_end() {
+fn a_tls_connection_that_ends_without_close_notify_is_truncated() {
     for announced in [true, false] {
         let sink = backend(None, move |mut stream| {
             let mut bytes = [0; 4096];

@@ -66,7 +66,7 @@ fn messages_arrive_whole_and_in_fragments_with_control_frames_in_between() {
 }
 
 #[test]
-fn a_close_ends_it_and_what_follows_is_not_read() {
+fn a_close_frame_ends_the_connection_and_later_bytes_are_not_read() {
     let said = |code, reason: &str| Received::Close(Some((code, reason.to_owned().into())));
     for (payload, expected) in [
         (&b""[..], Received::Close(None)),
@@ -126,7 +126,7 @@ fn frames_that_break_a_rule_end_the_connection_with_a_code() {
 }
 
 #[test]
-fn lengths_have_their_shortest_form_and_at_most_63_bits() {
+fn lengths_need_their_shortest_form_and_at_most_63_bits() {
     let with_length = |kind: u8, length: &[u8]| {
         let mut frame = vec![LAST | BINARY, 0x80 | kind];
         frame.extend_from_slice(length);
@@ -147,7 +147,7 @@ fn lengths_have_their_shortest_form_and_at_most_63_bits() {
 }
 
 #[test]
-fn a_fault_is_told_before_the_rest_of_its_frame_arrives() {
+fn a_fault_is_reported_before_the_rest_of_its_frame_arrives() {
     let text = masked(LAST | TEXT, [b'x', 0xff, b'x', b'x']);
     for (bytes, code) in [
         (&[LAST | 3, 0x80][..], 1002),
@@ -163,7 +163,7 @@ fn a_fault_is_told_before_the_rest_of_its_frame_arrives() {
 }
 
 #[test]
-fn a_message_has_a_limit_in_one_frame_and_in_many() {
+fn the_message_limit_applies_to_single_and_fragmented_messages() {
     let half = vec![b'x'; LIMIT / 2];
     let fits = frames(&[(TEXT, &half), (CONTINUATION, &half), (LAST, b"")]);
     check(&fits, None, &[text(&"x".repeat(LIMIT))], 0);
@@ -172,7 +172,7 @@ fn a_message_has_a_limit_in_one_frame_and_in_many() {
 }
 
 #[test]
-fn what_came_in_one_piece_is_not_copied() {
+fn a_contiguous_message_is_not_copied() {
     for (first, payload) in [(LAST | TEXT, &b"hello"[..]), (LAST | BINARY, b"x"), (0x89, b"?")] {
         let mut bytes = masked(first, payload);
         let mut incoming = Incoming::new(LIMIT, Some(Deflate::USUAL));
@@ -213,7 +213,7 @@ fn compressed_messages_of_the_specification_are_read() {
 }
 
 #[test]
-fn compressed_data_that_is_none_is_refused() {
+fn invalid_compressed_data_is_refused() {
     for payload in [
         &b"\xff\xff\xff"[..],
         // A block that ends in the middle.
@@ -259,7 +259,7 @@ fn a_compressed_message_that_grows_beyond_the_limit_is_refused() {
 }
 
 #[test]
-fn what_a_server_compresses_a_client_reads() {
+fn a_client_can_inflate_compressed_messages_of_the_server() {
     for bits in 9..=15 {
         let deflate = Deflate { server_window_bits: bits, ..Deflate::USUAL };
         let words: String =

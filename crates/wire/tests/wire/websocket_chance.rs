@@ -85,7 +85,7 @@ fn conversation(chance: &mut Chance) -> (Vec<u8>, Vec<Said>) {
 }
 
 #[test]
-fn the_same_messages_come_out_however_the_bytes_are_cut() {
+fn messages_do_not_depend_on_how_bytes_are_split() {
     for seed in 0..CASES {
         let mut chance = Chance::new(seed);
         let (bytes, expected) = conversation(&mut chance);
@@ -96,7 +96,7 @@ fn the_same_messages_come_out_however_the_bytes_are_cut() {
 }
 
 #[test]
-fn bytes_that_were_changed_are_read_alike_however_they_are_cut() {
+fn results_for_damaged_bytes_do_not_depend_on_how_they_are_split() {
     let mut broken = 0;
     for seed in 0..CASES {
         let mut chance = Chance::new(seed);
@@ -115,7 +115,7 @@ fn bytes_that_were_changed_are_read_alike_however_they_are_cut() {
 }
 
 #[test]
-fn whatever_comes_no_more_is_held_than_a_message_may_have() {
+fn memory_per_connection_never_exceeds_the_message_limit() {
     // A compressed message may be a little longer than what it is inflated to.
     let most = LIMIT + LIMIT / 16 + 256;
     for seed in 0..CASES {
@@ -155,7 +155,7 @@ fn held_by(received: &Received<'_>) -> usize {
 }
 
 #[test]
-fn a_promise_of_much_is_not_believed_until_it_comes() {
+fn an_announced_length_allocates_no_memory_before_the_bytes_arrive() {
     let mut incoming = Incoming::new(1 << 30, None);
     let mut head = masked(LAST | BINARY, vec![0; 70_000]);
     head[2..10].copy_from_slice(&(1u64 << 30).to_be_bytes());

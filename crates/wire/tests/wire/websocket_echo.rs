@@ -50,7 +50,7 @@ fn expect(wire: &mut Wire, expected: &[u8]) {
 }
 
 #[test]
-fn messages_come_back_and_a_close_is_answered_before_the_end() {
+fn messages_are_echoed_and_a_close_frame_is_answered_before_the_end() {
     let server = start();
     let mut wire = open(&server, "");
     let large = vec![b'x'; 1 << 20];
@@ -72,7 +72,7 @@ fn messages_come_back_and_a_close_is_answered_before_the_end() {
 }
 
 #[test]
-fn what_is_compressed_comes_back_compressed() {
+fn compressed_messages_are_echoed_compressed() {
     let server = start();
     let text = "say it again, ".repeat(100);
     let plain = websocket::text(&text);
@@ -93,7 +93,7 @@ fn what_is_compressed_comes_back_compressed() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_told_which_one_and_then_closed() {
+fn a_protocol_violation_is_answered_with_a_close_frame_that_names_the_rule() {
     let server = start();
     let unmasked_text = unmasked(LAST | TEXT, b"hello");
     let too_large = vec![LAST | TEXT, 0xff, 0, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0];
@@ -118,7 +118,7 @@ fn who_breaks_the_rules_is_told_which_one_and_then_closed() {
 }
 
 #[test]
-fn who_asks_for_something_else_is_told_what_there_is() {
+fn a_request_that_is_not_a_websocket_upgrade_is_refused_with_the_reason() {
     let server = start();
     let mut wire = server.connect();
     wire.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -147,7 +147,7 @@ fn conversation() -> (Vec<u8>, Vec<u8>) {
 }
 
 #[test]
-fn a_stream_of_http_2_carries_one() {
+fn an_http2_stream_carries_a_websocket() {
     let server = start();
     run(async {
         let mut client = Client::connect(&server).await;
@@ -183,7 +183,7 @@ fn a_stream_of_http_2_carries_one() {
 }
 
 #[test]
-fn a_stream_of_http_3_carries_one() {
+fn an_http3_stream_carries_a_websocket() {
     let (certificate, trusted) = identity(&["localhost"]);
     let tls = Tls::new(vec![certificate]).unwrap();
     let service = |_, _| -> Arc<dyn Service> { Arc::new(service::Echo) };

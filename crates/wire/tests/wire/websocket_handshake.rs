@@ -37,7 +37,7 @@ fn with(lines: &[(&str, &str)]) -> HeaderMap {
 }
 
 #[test]
-fn the_proof_is_the_one_of_the_specification() {
+fn the_accept_key_matches_the_example_of_the_rfc() {
     for lines in [
         &[][..],
         &[("upgrade", "h2c, WebSocket")],
@@ -56,7 +56,7 @@ fn the_proof_is_the_one_of_the_specification() {
 }
 
 #[test]
-fn later_versions_need_no_key() {
+fn handshakes_over_http2_and_http3_need_no_key() {
     let options = Options::default();
     let headers = with(&[("sec-websocket-key", "")]);
     for version in [Version::HTTP_2, Version::HTTP_3] {
@@ -66,7 +66,7 @@ fn later_versions_need_no_key() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_with_what_to_do() {
+fn an_invalid_handshake_is_refused_with_the_needed_headers() {
     for (lines, status) in [
         (&[("upgrade", "")][..], 426),
         (&[("upgrade", "h2c")], 426),
@@ -110,7 +110,7 @@ fn what_is_no_handshake_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn the_subprotocol_is_the_one_we_prefer_of_those_offered() {
+fn the_server_selects_its_preferred_subprotocol_among_those_offered() {
     for (lines, expected) in [
         (&["restive.v1"][..], Some("restive.v1")),
         (&["other, restive.v1 ,restive.v2"], Some("restive.v2")),
@@ -133,7 +133,7 @@ fn the_subprotocol_is_the_one_we_prefer_of_those_offered() {
 type Agreed = Option<(u8, bool, u8, bool)>;
 
 #[test]
-fn compression_is_agreed_on_by_the_first_offer_that_can_be_met() {
+fn the_first_acceptable_compression_offer_is_selected() {
     let usual: Agreed = Some((15, false, 15, false));
     for (offer, expected) in [
         ("permessage-deflate", usual),

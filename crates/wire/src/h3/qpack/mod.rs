@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn encoded_heads_decode_to_the_same_fields() {
         let long = "x".repeat(1000);
         let headers = HeaderMap::from_iter([
             (CONTENT_TYPE, HeaderValue::from_static("application/json")),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_whatever_do_harm() {
+    fn random_bytes_cause_no_panic() {
         let mut state = 1_u64;
         let mut random = || {
             // Knuth's; good enough to reach every branch.

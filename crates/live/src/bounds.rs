@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_about_records_or_what_is_below_parents() {
+    fn bounds_apply_to_records_or_to_children_of_parents() {
         let all = |texts: &[&str]| texts.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let bounds = Bounds { resources: all(&["r"]), parents: all(&["p"]) };
         assert!(bounds.permits("r", None) && bounds.permits("x", Some("p")));

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_shown_and_what_was_missed_is_known() {
+    fn the_newest_messages_are_returned_and_missed_ones_are_counted() {
         let buffers = EphemeralBuffers::default();
         let say = || buffers.push(message(2, KIND, 10), 0);
         assert_eq!(seen(&buffers, 2, KIND, 1), (vec![], Extent::default()));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_takes_nothing_from_another_account_or_kind() {
+    fn a_flood_evicts_no_message_of_another_account_or_kind() {
         let buffers = EphemeralBuffers::new(64 << 10);
         buffers.push(message(2, KIND, 10), 0);
         buffers.push(message(4, Kind::Online, 10), 0);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_at_all_is_missed_and_counted() {
+    fn a_message_over_the_limit_is_dropped_and_counted() {
         let buffers = EphemeralBuffers::new(1000);
         buffers.push(message(2, KIND, 10_000), 0);
         let extent = Extent { floor: 1, newest: 1 };

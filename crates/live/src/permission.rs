@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_is_covered_by_what_means_all_of_it() {
+    fn a_pattern_is_covered_by_a_wider_pattern() {
         for (allowed, asked, expected) in [
             ("book.*", "book.created", true),
             ("book.*", "book.*", true),

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_position_is_refused() {
+    fn an_invalid_position_is_refused() {
         for bad in [
             "",
             ".",

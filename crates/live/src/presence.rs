@@ -133,7 +133,7 @@ mod tests {
     const SCOPE: Scope = Scope(2);
 
     #[test]
-    fn a_user_comes_once_and_goes_once_whatever_the_tabs() {
+    fn a_user_with_many_tabs_is_announced_once_online_and_once_offline() {
         let presence = Presence::default();
         let enter = || presence.enter(SCOPE, "ann", Timestamp(5)).is_some();
         assert!(enter());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_who_leave_together_are_announced_some_at_a_time() {
+    fn many_users_who_leave_together_are_announced_in_batches() {
         let presence = Presence::default();
         let names: Vec<String> = (0..2 * MAX_GONE + 1).map(|number| number.to_string()).collect();
         for name in &names {

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_gone_holds_no_place() {
+    fn a_closed_connection_frees_its_reader_slot() {
         let readers = Readers::new(1);
         let first = poll(&mut ask(&readers, 1)).unwrap();
         let mut gone: Vec<Waiting> = (0..5000).map(|_| ask(&readers, 1)).collect();

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_bounded_and_what_was_dropped_is_known_to_be_missing() {
+    fn the_memory_is_bounded_and_dropped_events_are_reported_as_missing() {
         let size = entry(2, 1, "a", "x").size_bytes();
         let ring = Ring::new(4 * (size + PART_BYTES), 0);
         // One event of each of many accounts: parts come and go.

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_filed_comes_out_at_its_tick() {
+    fn a_timer_fires_at_its_tick() {
         let mut wheel = Wheel::new(10);
         assert_eq!(wheel.file(1, 12), 12);
         assert_eq!(wheel.file(2, 10), 11);

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn restricted_keys_do_only_what_their_scopes_say() {
+    fn restricted_keys_are_limited_to_their_scopes() {
         let reader = caller(&["books:read"]);
         assert!(reader.may("books", Access::Read));
         assert!(!reader.may("books", Access::Write));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sealed_position_comes_back_whole() {
+    fn a_sealed_position_is_opened_unchanged() {
         let list = Fingerprint::of(&[b"books", b"sort"]);
         let text = seal(&position(), 5, list, &[9; 32]);
         assert_eq!(open(&text, 5, list, &[9; 32]), Ok(position()));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_be_served_now_keeps_its_turn() {
+    fn an_account_that_must_wait_keeps_its_turn() {
         let mut queue = FairQueue::new(10);
         for (tenant, item) in [(A, 0), (A, 1), (B, 2)] {
             queue.push(tenant, item);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_served_comes_before_who_was() {
+    fn an_account_that_was_not_served_precedes_one_that_was() {
         let mut queue = FairQueue::new(20);
         for (tenant, item) in [(A, 0), (A, 1), (A, 2), (B, 3), (B, 4)] {
             queue.push(tenant, item);

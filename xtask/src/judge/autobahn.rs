@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_failed_or_was_left_out_is_told() {
+    fn a_case_that_failed_or_was_left_out_is_reported() {
         let index = |behavior: &str, close: &str| {
             format!(
                 r#"{{"restive":{{"1.1":{{"behavior":"{behavior}","behaviorClose":"{close}"}}}}}}"#

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_told() {
+    fn an_invalid_response_is_reported() {
         for (answer, told) in [
             (&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], "expected 200"),
             (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "chunked"),

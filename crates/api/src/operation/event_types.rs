@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_stands_for_any_text() {
+    fn a_star_matches_any_text() {
         for (pattern, kind, expected) in [
             ("book.created", "book.created", true),
             ("book.created", "book.created2", false),

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tag_is_none() {
+    fn an_invalid_tag_is_not_accepted() {
         let good = "0f".repeat(TAG_BYTES);
         assert!(tag_from_hex(good.as_bytes()).is_some());
         for bad in [&good[1..], &format!("{good}0"), &good.replace("0f", "0g"), ""] {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_base64_is_told() {
+    fn invalid_base64_is_reported() {
         let good = BASE64.encode([0xFB; 24]);
         check(&good, Ok(24));
         check(&good.replace('+', "-"), Err(SecretError::Base64));

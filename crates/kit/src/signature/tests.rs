@@ -55,7 +55,7 @@ fn published_timestamped_signature_is_ours_too() {
 }
 
 #[test]
-fn published_standard_signatures_are_ours_too() {
+fn published_standard_signatures_match_ours() {
     let ours = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
     let body = std::str::from_utf8(BODY).unwrap();
     for (secret, id, seconds, body, base64) in [
@@ -230,7 +230,7 @@ fn a_missing_header_is_named() {
 }
 
 #[test]
-fn a_malformed_timestamped_header_is_told_apart() {
+fn a_malformed_timestamped_header_has_its_own_error() {
     let secret = secret(1);
     let good = alone(&secret).timestamped(NOW, BODY);
     let v1 = &good["t=1760000000,".len()..];
@@ -258,7 +258,7 @@ fn a_malformed_timestamped_header_is_told_apart() {
 }
 
 #[test]
-fn a_malformed_standard_header_is_told_apart() {
+fn a_malformed_standard_header_has_its_own_error() {
     let secret = secret(1);
     let good = alone(&secret).standard(ID, NOW, BODY);
     for (signature, told) in [
@@ -291,7 +291,7 @@ fn a_malformed_standard_header_is_told_apart() {
 }
 
 #[test]
-fn a_malformed_plain_header_is_told() {
+fn a_malformed_plain_header_is_reported() {
     let secret = secret(1);
     let good = alone(&secret).plain(BODY);
     let short = &good[..good.len() - 1];
@@ -417,7 +417,7 @@ fn no_bytes_make_the_verifier_panic_or_agree() {
 }
 
 #[test]
-fn what_is_signed_is_verified_whatever_body_secret_and_time() {
+fn every_signed_body_verifies_for_any_secret_and_time() {
     let mut noise = Noise(0xB0D7);
     for _ in 0..2_000 {
         let secret = Secret::from_bytes(std::array::from_fn(|_| noise.next() as u8));
@@ -437,7 +437,7 @@ fn what_is_signed_is_verified_whatever_body_secret_and_time() {
 }
 
 #[test]
-fn a_fault_says_what_is_wrong() {
+fn each_fault_has_a_message() {
     for (fault, text) in [
         (Fault::Missing(Part::Id), "the id header is missing"),
         (Fault::TooLong(Part::Signature), "the signature header is longer than 4096 bytes"),

@@ -156,7 +156,7 @@ fn connections_that_never_run_stop_the_others_for_a_tick_at_most() {
 
 /// While an event is on its way to many, some come, some go and some change.
 #[test]
-fn nobody_misses_an_event_that_is_on_its_way() {
+fn no_connection_misses_an_event_in_flight() {
     let mut scene = Scene::new();
     let crowd: Vec<_> =
         (0..1000).map(|number| scene.park(2, Interest::default(), number)).collect();
@@ -194,7 +194,7 @@ fn an_account_whose_memory_turned_too_fast_rouses_its_own_connections_alone() {
 }
 
 #[test]
-fn a_connection_that_looks_for_itself_begins_behind_what_was_tested_for_it() {
+fn a_connection_that_reads_itself_continues_after_the_events_tested_for_it() {
     let mut scene = Scene::new();
     scene.ring = Ring::new(4096, 0);
     let (key, woken) = scene.park(2, about("never"), 1);

@@ -192,7 +192,7 @@ fn feed_ids_are_the_sequence_of_their_creation() {
 }
 
 #[test]
-fn put_erases_what_is_not_sent_and_keeps_what_the_service_assigned() {
+fn put_erases_fields_that_are_not_sent_and_keeps_assigned_ones() {
     let fixture = Fixture::new();
     let book = fixture.book(json!({ "price": 3, "reason": "kept" }));
     let fields = object(json!({ "title": "New" }));
@@ -257,7 +257,7 @@ fn an_action_moves_the_state_sets_fields_and_starts_the_clock() {
 }
 
 #[test]
-fn an_action_in_the_wrong_state_says_what_is_possible() {
+fn the_refusal_of_an_action_in_the_wrong_state_names_the_right_ones() {
     let fixture = Fixture::new();
     let problem = fixture.lend(&fixture.book(json!({ "status": "lost" })), "Ada").unwrap_err();
     assert_eq!(problem.code, Code::InvalidState);
@@ -348,7 +348,7 @@ fn a_timed_transition_happens_only_in_its_state() {
 }
 
 #[test]
-fn a_handlers_change_is_applied_and_its_mistakes_are_its_own() {
+fn the_change_of_a_handler_is_applied_and_its_mistakes_are_reported_as_its_own() {
     let fixture = Fixture::new();
     let book = fixture.book(json!({ "price": 3.0 }));
     let act = |callout: Callout| {
@@ -375,7 +375,7 @@ fn a_handlers_change_is_applied_and_its_mistakes_are_its_own() {
 }
 
 #[test]
-fn preconditions_references_parents_and_tombstones_are_judged() {
+fn preconditions_references_parents_and_tombstones_are_checked() {
     let fixture = Fixture::new();
     let book = fixture.book(json!({}));
     let mut write = fixture.write("books", Change::Merge { patch: object(json!({ "price": 1 })) });

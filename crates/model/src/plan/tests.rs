@@ -157,7 +157,7 @@ fn edits_that_lose_data_are_destructive() {
 }
 
 #[test]
-fn what_a_version_declares_is_safe() {
+fn declared_edits_are_safe() {
     let past = "[collections.pens]
 [[versions]]
 date = '2026-02-01'
@@ -347,7 +347,7 @@ date = '2026-01-01'
 ";
 
 #[test]
-fn what_is_said_of_known_versions_is_compared_too() {
+fn edits_of_known_versions_are_reported() {
     use Class::{Destructive, NeedsVersion, Safe};
     type Told<'a> = &'a [(Class, &'a str)];
     let cases: &[(&str, &str, Told<'_>)] = &[
@@ -399,7 +399,7 @@ fn what_is_said_of_known_versions_is_compared_too() {
 }
 
 #[test]
-fn settings_that_clients_meet_are_compared() {
+fn edits_of_settings_that_clients_notice_are_reported() {
     use Class::{Destructive, NeedsVersion, Safe};
     for (from, to, class, place) in [
         ("[service]", "[events]\nretention = '7d'\n[service]", Destructive, "events.retention"),
@@ -453,7 +453,7 @@ fn classes(old: &str, new: &str) -> Vec<(Class, String)> {
 }
 
 #[test]
-fn what_reads_otherwise_and_says_the_same_is_no_edit() {
+fn another_spelling_of_the_same_meaning_is_no_edit() {
     for (from, to) in [
         ("", ""),
         ("record.a == null", "record.a==null"),
@@ -465,7 +465,7 @@ fn what_reads_otherwise_and_says_the_same_is_no_edit() {
 }
 
 #[test]
-fn what_only_older_versions_see_is_compared_too() {
+fn edits_that_only_older_versions_see_are_reported() {
     use Class::{NeedsVersion, Safe};
     let past = "[service]
 version = '2026-03-01'

@@ -78,7 +78,7 @@ fn limits_are_clamped_and_far_pages_refused() {
 }
 
 #[test]
-fn words_are_words_whatever_they_look_like() {
+fn a_text_that_looks_like_another_type_stays_a_text() {
     let asked = read("books", &[("q", "NEAR(a b) OR \"x\" * -y title:z")]).unwrap();
     assert_eq!(asked.query.words, ["NEAR(a", "b)", "OR", "\"x\"", "-y", "title:z"]);
     assert!(read("books", &[("q", " * \" ")]).is_err());

@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_bounded_whatever_one_event_has() {
+    fn an_erasure_slice_is_bounded_for_every_event() {
         let (connection, mut slices) = (file(), 0);
         loop {
             let before = connection.total_changes();

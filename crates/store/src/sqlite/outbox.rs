@@ -413,7 +413,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     #[test]
-    fn what_the_engine_reads_at_its_start_does_not_grow_with_the_pending_deliveries() {
+    fn reads_at_the_start_of_the_engine_do_not_grow_with_pending_deliveries() {
         let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
         let connection = Connection::open(&bed.store.shared.path).unwrap();
         connection.busy_timeout(Duration::from_secs(30)).unwrap();

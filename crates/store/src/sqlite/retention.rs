@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_needed_is_found_without_a_walk_over_all_deliveries() {
+    async fn needed_events_are_found_without_a_scan_of_all_deliveries() {
         let bed = Bed::new("[collections.books.fields]\ntitle = 'string'\n");
         let shared = &bed.store.shared;
         let connection = Connection::open(&shared.path).unwrap();

@@ -23,7 +23,7 @@ fn titled(bed: &Bed, scope: Scope, title: &str) -> Write {
 }
 
 #[tokio::test]
-async fn a_panic_fails_its_own_write_and_nobody_elses() {
+async fn a_panic_fails_only_its_own_write() {
     let bed = Bed::new(SCHEMA);
     let title = |n: usize| if n % 7 == 3 { "panic" } else { "fine" };
     let mut writes: Vec<Write> = (0..60).map(|n| titled(&bed, HERE, title(n))).collect();
@@ -40,7 +40,7 @@ async fn a_panic_fails_its_own_write_and_nobody_elses() {
 }
 
 #[tokio::test]
-async fn a_panic_beside_the_writes_fails_what_it_belongs_to() {
+async fn a_panic_in_upkeep_fails_only_its_own_call() {
     let bed = Bed::new(SCHEMA);
     let faults = &bed.store.shared.state.faults;
     let used =

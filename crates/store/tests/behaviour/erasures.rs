@@ -21,7 +21,7 @@ fn raw(path: &Path, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn an_erasure_holds_at_once_and_is_finished_after_a_restart() {
+async fn an_erasure_applies_at_once_and_is_finished_after_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let bed = open(&path, schema(), Role::Server).unwrap();
@@ -69,7 +69,7 @@ async fn an_erasure_holds_at_once_and_is_finished_after_a_restart() {
 }
 
 #[tokio::test]
-async fn an_erasure_covers_what_was_remembered_for_repetitions() {
+async fn an_erasure_covers_remembered_responses() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let bed = open(&path, schema(), Role::Server).unwrap();
@@ -111,7 +111,7 @@ async fn an_erasure_covers_what_was_remembered_for_repetitions() {
 }
 
 #[tokio::test]
-async fn a_walk_that_meets_an_erased_sort_key_ends_instead_of_skipping_rows() {
+async fn a_list_that_reaches_an_erased_sort_key_ends_instead_of_skipping_rows() {
     let directory = tempfile::tempdir().unwrap();
     let bed = open(&directory.path().join("data.db"), schema(), Role::Server).unwrap();
     let mut books = Vec::new();

@@ -214,7 +214,7 @@ async fn edits_that_would_lose_or_contradict_data_are_refused() {
 }
 
 #[tokio::test]
-async fn all_reasons_are_told_at_once() {
+async fn all_reasons_are_reported_at_once() {
     let shelf = Shelf::new().await;
     let edited = shelf.reopen(|schema| {
         schema.collections[BOOKS].fields.retain(|field| field.name != "isbn");

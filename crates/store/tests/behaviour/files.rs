@@ -25,7 +25,7 @@ fn serve(path: &Path) -> Bed {
 }
 
 #[tokio::test]
-async fn what_was_committed_survives_a_restart() {
+async fn committed_writes_survive_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let bed = serve(&path);
@@ -46,7 +46,7 @@ async fn what_was_committed_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn expired_keys_that_cannot_be_removed_are_in_nobodys_way() {
+async fn expired_keys_that_cannot_be_removed_delay_no_write() {
     // The second kind takes along everything that is in the same transaction.
     for kind in ["ABORT", "ROLLBACK"] {
         let directory = tempfile::tempdir().unwrap();
@@ -260,7 +260,7 @@ fn files_that_are_not_ours_are_refused_and_left_alone() {
 }
 
 #[tokio::test]
-async fn figures_count_what_happened() {
+async fn figures_count_commits_writes_and_batches() {
     let directory = tempfile::tempdir().unwrap();
     let bed = serve(&directory.path().join("data.db"));
     bed.put_all((0..100).map(|n| book("A", json!(n)))).await;
@@ -274,7 +274,7 @@ async fn figures_count_what_happened() {
 }
 
 #[tokio::test]
-async fn readers_at_rest_do_not_hold_back_the_log_file() {
+async fn idle_readers_do_not_prevent_checkpoints() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let bed = serve(&path);
@@ -297,7 +297,7 @@ async fn readers_at_rest_do_not_hold_back_the_log_file() {
 }
 
 #[tokio::test]
-async fn a_tool_that_reads_does_not_hold_back_the_servers_log_file() {
+async fn a_reading_tool_does_not_prevent_checkpoints() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let server = serve(&path);

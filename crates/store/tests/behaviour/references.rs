@@ -149,7 +149,7 @@ async fn references_become_null_and_records_go_with_an_event_each_in_one_commit(
 }
 
 #[tokio::test]
-async fn what_is_deleted_along_is_guarded_too() {
+async fn records_deleted_by_a_cascade_are_guarded_too() {
     let (_keep, bed) = bed();
     let owner = bed.put(person("owner", json!({}))).await;
     let ward = bed.put(person("ward", json!({ "guardian": owner.id }))).await;
@@ -203,7 +203,7 @@ async fn only_records_of_the_same_account_and_mode_count() {
 }
 
 #[tokio::test]
-async fn more_than_a_delete_takes_along_is_refused_whole() {
+async fn a_cascade_over_the_limit_is_refused_completely() {
     let (_keep, bed) = bed();
     let chief = bed.put(person("chief", json!({}))).await;
     bed.put_all((0..600).map(|n| person(&n.to_string(), json!({ "friend": chief.id })))).await;
@@ -220,7 +220,7 @@ async fn more_than_a_delete_takes_along_is_refused_whole() {
 }
 
 #[tokio::test]
-async fn writes_of_one_commit_leave_no_reference_to_what_is_gone() {
+async fn writes_of_one_commit_leave_no_reference_to_a_deleted_record() {
     let (_keep, bed) = bed();
     for round in 0..40 {
         let chief = bed.put(person("chief", json!({}))).await;
@@ -285,7 +285,7 @@ async fn an_action_sets_no_reference_that_names_nothing() {
 }
 
 #[tokio::test]
-async fn a_file_of_an_older_release_gets_the_index_that_finds_who_refers() {
+async fn a_file_of_an_older_release_gets_the_index_of_references() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     drop(open(&path, people(), Role::Server).unwrap());

@@ -302,7 +302,7 @@ fn of(event: &Event, name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn the_log_tells_what_it_was_told_in_every_version() {
+async fn events_are_shown_in_every_version() {
     let shelf = Shelf::new();
     let (dune, _) = old_books(&shelf).await;
     let bed = shelf.open(NEW);
@@ -352,7 +352,7 @@ async fn the_log_tells_what_it_was_told_in_every_version() {
 }
 
 #[tokio::test]
-async fn what_only_old_clients_see_changes_for_them_alone() {
+async fn fields_that_only_old_clients_see_change_for_them_alone() {
     let shelf = Shelf::new();
     let (dune, _) = old_books(&shelf).await;
     let bed = shelf.open(NEW);
@@ -369,7 +369,7 @@ async fn what_only_old_clients_see_changes_for_them_alone() {
 }
 
 #[tokio::test]
-async fn remembered_answers_are_told_in_the_newest_version() {
+async fn remembered_responses_are_shown_in_the_newest_version() {
     let shelf = Shelf::new();
     let bed = shelf.open(OLD);
     bed.time.store(now(), std::sync::atomic::Ordering::Relaxed);

@@ -50,7 +50,7 @@ fields = { title = 'string' }",
 }
 
 #[test]
-fn feeds_stand_alone() {
+fn feeds_have_no_parent_children_states_or_references() {
     check(
         "[collections.messages]
 feed = { live_name = 'Message' }
@@ -259,7 +259,7 @@ when = \"{when}\""
 }
 
 #[test]
-fn an_empty_expression_is_refused_where_its_string_stands() {
+fn an_empty_expression_is_refused_at_the_place_of_its_string() {
     let input = "[[collections.orders.actions.pay.rules]]\nmessage = 'No.'\nwhen = ''";
     check(input, &["3:8: the expression is empty"]);
 }
@@ -284,7 +284,7 @@ fn a_complaint_points_into_the_file_where_it_can() {
 
 /// What is computed is held to the type of the field, and a literal to its limits, too.
 #[test]
-fn what_is_set_fits_its_field() {
+fn an_assigned_value_must_fit_its_field() {
     let check_set = |field: &str, value: &str, expected: &[&str]| {
         let input = format!(
             "[collections.orders.fields]

@@ -347,7 +347,7 @@ d = { ref = 'books', pattern = 'x' }",
 }
 
 #[test]
-fn what_happens_to_a_reference_is_one_of_three_things_and_only_for_references() {
+fn on_delete_has_three_values_and_only_references_have_it() {
     check_fields(
         "a = { ref = 'books', on_delete = 'casscade' }
 b = { type = 'string', on_delete = 'cascade' }

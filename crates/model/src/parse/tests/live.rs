@@ -60,7 +60,7 @@ fn each_setting_is_bounded_and_reported_with_its_place() {
 }
 
 #[test]
-fn origins_are_what_browsers_send() {
+fn origins_have_the_form_that_browsers_send() {
     for origin in [
         "shop.example",
         "https://",

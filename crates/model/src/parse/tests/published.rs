@@ -103,7 +103,7 @@ fn past(change: &str) -> String {
 }
 
 #[test]
-fn an_editor_accepts_what_the_reader_accepts_and_marks_what_it_refuses() {
+fn the_published_json_schema_accepts_and_refuses_the_same_files_as_the_reader() {
     for (file, right) in [
         ("[collections.books.fields]\ntitle = 'string'", true),
         ("[collections.books.fields]\ntags = { type = 'array', items = 'string' }", true),

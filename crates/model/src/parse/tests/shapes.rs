@@ -67,7 +67,7 @@ fn bookshop_names_and_limits_are_the_documented_ones() {
 }
 
 #[test]
-fn references_say_what_happens_to_them_or_have_a_default() {
+fn references_declare_on_delete_or_have_a_default() {
     let schema = parse(
         "[collections.people.fields]
 needed = { ref = 'people', required = true }

@@ -45,7 +45,7 @@ fn file(changes: &[&str]) -> String {
 }
 
 #[test]
-fn a_break_repeats_an_edit_and_stands_alone() {
+fn a_break_names_an_edit_and_has_no_operation() {
     let with = |change: &str| {
         format!(
             "[collections.books]\n[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\n\
@@ -373,7 +373,7 @@ fn changes_name_fields_that_exist_with_the_types_they_need() {
 }
 
 #[test]
-fn changes_of_one_date_do_not_meet() {
+fn changes_of_one_date_must_not_touch_the_same_field() {
     for (changes, expected) in [
         (
             ["rename = { from = 'a', to = 'title' }", "optional = { field = 'title', fill = '' }"],
@@ -420,7 +420,7 @@ fn changes_of_one_date_do_not_meet() {
 }
 
 #[test]
-fn one_fault_is_reported_once_however_long_the_chain_is() {
+fn a_fault_is_reported_once_in_chains_of_any_length() {
     check(
         &format!(
             "{BOOKS}[[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = \

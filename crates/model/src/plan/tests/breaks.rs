@@ -99,7 +99,7 @@ fn with_break(text: &str, date: &str, words: &str) -> String {
 }
 
 #[test]
-fn a_break_declares_what_it_says_and_nothing_else() {
+fn a_break_declares_only_the_edit_that_it_names() {
     let unique = SHOP.replace("nick = 'string'", "nick = { type = 'string', unique = true }");
     for words in ["books.nick: became unique", "books.title: became `unique`"] {
         let edits = plan(&read(SHOP), &read(&with_break(&unique, "2026-02-01", words)));
@@ -163,7 +163,7 @@ fn an_edit_that_loses_data_is_reported_with_the_lines_that_keep_it() {
 }
 
 #[test]
-fn what_is_printed_says_where_lines_stand() {
+fn the_report_says_where_to_put_the_lines() {
     let new = SHOP.replace("nick = 'string'", "nick = { type = 'string', read_only = true }");
     let (old, new) = (read(SHOP), read(&new));
     let told = report(&plan(&old, &new), &old);

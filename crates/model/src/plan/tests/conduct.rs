@@ -55,7 +55,7 @@ fn check(new: &str, expected: &[(Class, &str)]) {
 }
 
 #[test]
-fn each_edit_of_what_an_action_does_is_reported() {
+fn each_edit_of_the_behaviour_of_an_action_is_reported() {
     for (from, to, part) in [
         ("price > 10", "price > 11", "the rule of `dear` changed"),
         ("status = 402", "status = 409", "the rule of `dear` answers otherwise"),

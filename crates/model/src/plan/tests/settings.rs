@@ -69,7 +69,7 @@ fn a_limit_that_allows_less_needs_a_version() {
 }
 
 #[test]
-fn who_decides_what_an_action_does_is_no_matter_of_taste() {
+fn adding_or_removing_a_handler_needs_a_version() {
     let handled = "from = ['new']\nhandler = 'https://a.example/sell'";
     one(SHOP, "from = ['new']", handled, NeedsVersion, "sell: has a handler now (what it does is");
     let from = "handler = 'https://a.example/lend'";

@@ -344,7 +344,7 @@ mod tests {
 
     /// The bound limits time: with the largest values that pass, this test ends soon.
     #[test]
-    fn what_is_allowed_ends_soon() {
+    fn an_allowed_expression_ends_soon() {
         let long = "ab".repeat(400);
         let texts = [
             "event.tags.exists(tag, tag in event.others)".to_owned(),

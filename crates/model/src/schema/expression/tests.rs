@@ -73,7 +73,7 @@ fn refused(text: &str, at: usize, part: &str) {
 }
 
 #[test]
-fn what_can_be_null_is_asked_first() {
+fn a_nullable_member_needs_a_check_first() {
     refused("record.whole > 3", 6, "`record.whole` can be null here; ask first: `record.whole !=");
     for text in [
         "record.whole != null && record.whole > 3",
@@ -130,7 +130,7 @@ fn what_can_be_null_is_asked_first() {
 
 /// The members of an `object` field are those that a client sent.
 #[test]
-fn what_may_be_absent_or_of_any_type_is_asked_first() {
+fn a_member_that_may_be_absent_or_of_any_type_needs_a_check_first() {
     refused("record.the_bag.x == 1", 14, "`record.the_bag.x` may be absent; ask first: `has(");
     refused("record.the_bag['a b'] == 1", 14, "`record.the_bag['a b']` may be absent");
     refused(
@@ -159,7 +159,7 @@ fn what_may_be_absent_or_of_any_type_is_asked_first() {
 }
 
 #[test]
-fn operators_and_functions_take_what_they_can_use() {
+fn operators_and_functions_accept_only_their_types() {
     refused("record.the_whole + 1.5 > 2.0", 17, "write `double(record.the_whole)`");
     refused("1.5 * record.the_whole > 2.0", 4, "write `double(record.the_whole)`");
     refused("record.the_price % 2 == 1", 17, "`%` takes integers; write `int(…)`");

@@ -77,7 +77,7 @@ fn paths_are_named_where_the_version_has_them() {
 }
 
 #[test]
-fn a_version_that_shows_what_is_kept_needs_no_lens() {
+fn a_version_that_shows_the_stored_shape_needs_no_lens() {
     let versions = service("title = 'string'", &["", "rename = { from = 'name', to = 'title' }"]);
     assert!(versions.newest().lens(0).is_none());
     assert!(versions.get(1).unwrap().lens(0).is_none(), "nothing changed after it");
@@ -124,7 +124,7 @@ fn an_old_name_next_to_the_new_one_is_shown_and_accepted_in_every_version() {
 }
 
 #[test]
-fn what_an_old_client_does_not_name_stays_as_it_is_kept() {
+fn fields_that_an_old_client_does_not_send_stay_as_they_are_stored() {
     let moves = "move = { from = { name = 'code', type = 'string' }, to = 'det.code' }
                  move = { from = { name = 'list', type = 'array', items = 'string' }, \
                  to = 'det.list' }

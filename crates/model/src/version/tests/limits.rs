@@ -10,7 +10,7 @@ fn violations(result: Result<Fields, crate::problem::Problem>) -> Vec<(String, C
 }
 
 #[test]
-fn each_version_is_held_to_its_own_limits() {
+fn each_version_applies_its_own_limits() {
     let fields = "title = { type = 'string', max_length = 5 }\n\
                   pages = { type = 'integer', min = 1, max = 9 }\n\
                   slug = { type = 'string', pattern = '^[a-z]+$', min_length = 2 }\n\
@@ -58,7 +58,7 @@ fn each_version_is_held_to_its_own_limits() {
 }
 
 #[test]
-fn old_limits_go_with_all_else_that_happened_to_the_field() {
+fn old_limits_apply_together_with_other_changes_of_the_field() {
     // Newest first: renamed, must be there, limited, was a number.
     let versions = service(
         "title = { type = 'string', required = true, max_length = 3 }",
@@ -88,7 +88,7 @@ fn old_limits_go_with_all_else_that_happened_to_the_field() {
 
 /// In other units they cannot be compared, so only those of the version hold.
 #[test]
-fn old_limits_stand_behind_conversions_too() {
+fn old_limits_apply_to_converted_fields() {
     let versions = service(
         "price = { type = 'integer', max = 100 }\ntags = { type = 'array', items = 'string' }\n\
          kind = { type = 'string', enum = ['a', 'bb'], max_length = 2 }",
@@ -120,7 +120,7 @@ fn old_limits_stand_behind_conversions_too() {
 }
 
 #[test]
-fn limits_that_cannot_have_been_are_refused() {
+fn impossible_old_limits_are_refused() {
     let kind = "kind = { type = 'string', enum = ['aa', 'bb'] }";
     let default = "title = { type = 'string', default = 'long' }";
     for (field, name, was, wrong) in [

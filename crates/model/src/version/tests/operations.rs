@@ -328,7 +328,7 @@ fn old_clients_keep_their_words_for_values() {
 }
 
 #[test]
-fn what_is_required_or_optional_is_so_for_those_who_knew_it_so() {
+fn fields_stay_required_or_optional_for_old_clients() {
     Case {
         fields: "lang = 'string'",
         change: "optional = { field = 'lang', fill = 'en' }",
@@ -450,7 +450,7 @@ fn filtered() -> Versions {
 }
 
 #[test]
-fn lists_are_asked_in_the_words_of_the_version() {
+fn list_queries_use_the_words_of_the_version() {
     let text = |text: &str| Scalar::Text(text.into());
     let versions = filtered();
     let (_, lens) = oldest(&versions);
@@ -486,7 +486,7 @@ fn lists_are_asked_in_the_words_of_the_version() {
 }
 
 #[test]
-fn lists_cannot_be_asked_for_what_is_converted_or_moved() {
+fn lists_cannot_be_filtered_or_sorted_by_converted_or_moved_fields() {
     let versions = filtered();
     let (view, _) = oldest(&versions);
     let old = &view.schema.collections[0];
@@ -507,7 +507,7 @@ fn lists_cannot_be_asked_for_what_is_converted_or_moved() {
 
 /// A parameter may have been called what every record has.
 #[test]
-fn a_parameter_that_was_called_like_what_a_service_assigns_is_raised_by_its_new_name() {
+fn a_parameter_with_the_old_name_of_an_assigned_field_gets_its_new_name() {
     let text = "[collections.books]\nfields = { title = 'string' }\n\
                 actions.lend.params = { reader = 'string' }\n[[versions]]\ndate = '2001-01-01'\n\
                 [[versions.changes]]\ncollection = 'books'\naction = 'lend'\n\

@@ -177,7 +177,7 @@ impl Maker {
 }
 
 #[test]
-fn every_chain_of_changes_keeps_what_clients_send_and_what_they_do_not_see() {
+fn no_chain_of_changes_loses_values_that_clients_send_or_do_not_see() {
     let mut served = 0;
     for seed in 1..=SEEDS {
         let mut maker = Maker::new(seed);

@@ -72,7 +72,7 @@ const RANGES: &[(&str, &str, &str, bool)] = &[
 ];
 
 #[test]
-fn what_is_not_public_is_refused_to_its_last_address() {
+fn every_address_of_a_private_range_is_refused() {
     for (first, last, what, in_development) in RANGES {
         for address in [first, last] {
             assert_eq!(public(address), Some(*what), "{address}");
@@ -83,7 +83,7 @@ fn what_is_not_public_is_refused_to_its_last_address() {
 }
 
 #[test]
-fn the_neighbours_of_what_is_refused_can_be_called() {
+fn addresses_next_to_refused_ranges_are_allowed() {
     for address in [
         "1.0.0.0",
         "9.255.255.255",

@@ -170,7 +170,7 @@ fn steps(connection: &mut Connection, bed: &Bed, ix: usize, query: &Query) -> (u
 }
 
 #[tokio::test]
-async fn what_runs_on_the_calling_thread_reads_no_more_than_it_returns() {
+async fn reads_on_the_calling_thread_touch_only_the_rows_they_return() {
     let (bed, parent) = filled().await;
     let shared = &bed.store.shared;
     let mut connection = connection::reader(&shared.path).unwrap();

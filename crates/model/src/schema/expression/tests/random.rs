@@ -444,7 +444,7 @@ fn no_accepted_filter_fails_for_its_types() {
 
 /// Each place takes the sorts that fit it, and refuses all others.
 #[test]
-fn each_place_takes_expressions_of_its_own_type_only() {
+fn each_place_accepts_only_expressions_of_its_type() {
     let fits = |sort: Sort, place: Sort| {
         let text = [Sort::Text, Sort::Moment, Sort::Day];
         sort == place

@@ -11,7 +11,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use store::sqlite::{Edition, Options, Role, SqliteStore};
+use store::sqlite::{Options, Role, ServedSchema, SqliteStore};
 
 const DATABASE: &str = "restive.db";
 const LOCK: &str = "lock";
@@ -64,7 +64,7 @@ pub struct Lock {
 pub fn serve(
     folder: &Path,
     schema: Arc<Schema>,
-    edition: Edition,
+    edition: ServedSchema,
 ) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
     make(folder).with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     private::close(folder);

@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
-use store::sqlite::Edition;
+use store::sqlite::ServedSchema;
 use store::{Heartbeat, Store, Watchdog};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
@@ -63,7 +63,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     let (schema, text) = data::schema_and_text(&serve.schema)?;
     let schema = handlers(schema, serve.handler_secret.as_deref())?;
     check::warn_of_future(&schema);
-    let edition = Edition { text: Some(text), accept: serve.accept.accepted() };
+    let edition = ServedSchema { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
     let (mut door, source) = Door::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;

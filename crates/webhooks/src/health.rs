@@ -16,9 +16,9 @@ pub struct Health {
     warned: usize,
 }
 
-/// What is to be written down.
+/// A change of health to record.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Remark {
+pub enum HealthNotice {
     /// No attempt has succeeded since.
     Failing(Timestamp),
     Recovered,
@@ -48,9 +48,9 @@ impl Health {
         (count > 0).then_some(Failures { count, first, last })
     }
 
-    pub fn succeeded(&mut self, failing_since: Option<Timestamp>) -> Option<Remark> {
+    pub fn succeeded(&mut self, failing_since: Option<Timestamp>) -> Option<HealthNotice> {
         *self = Health::default();
-        failing_since.map(|_| Remark::Recovered)
+        failing_since.map(|_| HealthNotice::Recovered)
     }
 
     /// `failures` in a row, this one included.
@@ -60,28 +60,28 @@ impl Health {
         failures: u32,
         now: Timestamp,
         limits: &Limits,
-    ) -> Option<Remark> {
+    ) -> Option<HealthNotice> {
         let first = *self.first_failure.get_or_insert(now);
         let last = self.last_failure.replace(now);
         let Some(since) = failing_since else {
-            return (failures >= limits.hold_after).then_some(Remark::Failing(first));
+            return (failures >= limits.hold_after).then_some(HealthNotice::Failing(first));
         };
         // An endpoint that was idle for long between two failures was not failing all the time: the
         // period starts again.
         let quiet = limits.disable_after / limits.quiet_part.max(1);
         if last.is_some_and(|last| now.0.saturating_sub(last.0) > millis(quiet)) {
             self.warned = 0;
-            return Some(Remark::Failing(now));
+            return Some(HealthNotice::Failing(now));
         }
         // What happened before is not known (a data file of an older program): it begins here.
         if last.is_none() && now.0.saturating_sub(since.0) > millis(quiet) {
             self.warned = 0;
-            return Some(Remark::Failing(now));
+            return Some(HealthNotice::Failing(now));
         }
         let whole = millis(limits.disable_after).max(1);
         let passed = now.0.saturating_sub(since.0);
         if passed >= whole {
-            return Some(Remark::Disabled { since });
+            return Some(HealthNotice::Disabled { since });
         }
         let due =
             WARNINGS.iter().filter(|part| passed.saturating_mul(100) >= whole * **part).count();
@@ -90,7 +90,7 @@ impl Health {
         }
         self.warned = due;
         let end = Timestamp(since.0.saturating_add(whole));
-        Some(Remark::Warned { number: due, of: WARNINGS.len(), since, end })
+        Some(HealthNotice::Warned { number: due, of: WARNINGS.len(), since, end })
     }
 }
 
@@ -110,9 +110,9 @@ mod tests {
         for n in 1..5 {
             assert_eq!(health.failed(None, n, Timestamp(i64::from(n)), &limits), None);
         }
-        let expected = Some(Remark::Failing(Timestamp(1)));
+        let expected = Some(HealthNotice::Failing(Timestamp(1)));
         assert_eq!(health.failed(None, 5, Timestamp(5), &limits), expected);
-        assert_eq!(health.succeeded(Some(Timestamp(1))), Some(Remark::Recovered));
+        assert_eq!(health.succeeded(Some(Timestamp(1))), Some(HealthNotice::Recovered));
         assert_eq!(health.succeeded(None), None);
         assert_eq!(health.failed(None, 1, Timestamp(9), &limits), None);
     }
@@ -126,11 +126,11 @@ mod tests {
             let now = Timestamp(since.0 + hour * HOUR);
             match health.failed(Some(since), 9, now, &limits) {
                 None => {}
-                Some(Remark::Warned { number, of, end, .. }) => {
+                Some(HealthNotice::Warned { number, of, end, .. }) => {
                     assert_eq!((of, end), (3, Timestamp(since.0 + 120 * HOUR)));
                     told.push((hour, number));
                 }
-                Some(Remark::Disabled { .. }) => told.push((hour, 0)),
+                Some(HealthNotice::Disabled { .. }) => told.push((hour, 0)),
                 other => panic!("{other:?}"),
             }
         }
@@ -143,7 +143,7 @@ mod tests {
         let since = Timestamp(0);
         health.failed(Some(since), 5, Timestamp(HOUR), &limits);
         let late = Timestamp(200 * HOUR);
-        let expected = Some(Remark::Failing(late));
+        let expected = Some(HealthNotice::Failing(late));
         assert_eq!(health.failed(Some(since), 6, late, &limits), expected);
         // Nor by failures after a restart, whether those before it are known or not.
         let mut fresh = Health::default();
@@ -161,7 +161,7 @@ mod tests {
             last = health.failed(Some(since), 9, Timestamp(hour * HOUR), &limits);
             health = Health::resume(health.failures(9).unwrap());
         }
-        assert_eq!(last, Some(Remark::Disabled { since }));
+        assert_eq!(last, Some(HealthNotice::Disabled { since }));
         health.succeeded(Some(since));
         assert_eq!(health.failures(0), None);
     }

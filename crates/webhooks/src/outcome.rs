@@ -32,7 +32,7 @@ pub struct Plan<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
+pub struct AttemptVerdict {
     pub status: Status,
     pub next: Option<Timestamp>,
     /// Why then.
@@ -46,7 +46,7 @@ pub struct Judgement {
 pub const GONE: &str = "gone: it answered 410";
 pub const ASKED: &str = "asked by the endpoint";
 
-pub fn judge(answer: &Answer<'_>, plan: &Plan<'_>) -> Judgement {
+pub fn judge(answer: &Answer<'_>, plan: &Plan<'_>) -> AttemptVerdict {
     let control = answer.control.map(str::trim);
     let stop = |word: &str| control.is_some_and(|control| control.eq_ignore_ascii_case(word));
     let disable = match answer.status {
@@ -54,7 +54,8 @@ pub fn judge(answer: &Answer<'_>, plan: &Plan<'_>) -> Judgement {
         _ if stop("disable") => Some(ASKED),
         _ => None,
     };
-    let settled = |status| Judgement { status, next: None, reason: None, pause: None, disable };
+    let settled =
+        |status| AttemptVerdict { status, next: None, reason: None, pause: None, disable };
     if matches!(answer.status, Some(200..=299)) {
         return settled(Status::Succeeded);
     }
@@ -69,14 +70,14 @@ pub fn judge(answer: &Answer<'_>, plan: &Plan<'_>) -> Judgement {
         _ => None,
     };
     let Some(wait) = schedule::wait(plan.schedule, plan.attempts, plan.chance) else {
-        return Judgement { pause, ..settled(Status::Failed) };
+        return AttemptVerdict { pause, ..settled(Status::Failed) };
     };
     let (wait, reason) = match pause {
         Some(pause) if pause > wait => (pause, "Retry-After of the answer"),
         _ => (wait, "retry schedule"),
     };
     let next = Timestamp(plan.now.0.saturating_add(millis(wait)));
-    Judgement {
+    AttemptVerdict {
         status: Status::Pending,
         next: Some(next),
         reason: Some(reason),
@@ -96,7 +97,12 @@ mod tests {
 
     const NOW: Timestamp = Timestamp(1_760_000_000_000);
 
-    fn check(answer: Answer<'_>, attempts: u32, status: Status, wait_s: Option<i64>) -> Judgement {
+    fn check(
+        answer: Answer<'_>,
+        attempts: u32,
+        status: Status,
+        wait_s: Option<i64>,
+    ) -> AttemptVerdict {
         let plan = Plan {
             attempts,
             schedule: &[10, 100],
@@ -105,11 +111,11 @@ mod tests {
             now: NOW,
             wall: NOW,
         };
-        let judgement = judge(&answer, &plan);
-        assert_eq!(judgement.status, status, "{answer:?}");
-        assert_eq!(judgement.next, wait_s.map(|s| Timestamp(NOW.0 + s * 1000)), "{answer:?}");
-        assert_eq!(judgement.reason.is_some(), wait_s.is_some());
-        judgement
+        let verdict = judge(&answer, &plan);
+        assert_eq!(verdict.status, status, "{answer:?}");
+        assert_eq!(verdict.next, wait_s.map(|s| Timestamp(NOW.0 + s * 1000)), "{answer:?}");
+        assert_eq!(verdict.reason.is_some(), wait_s.is_some());
+        verdict
     }
 
     fn status(status: u16) -> Answer<'static> {
@@ -122,8 +128,8 @@ mod tests {
             check(status(code), 1, Status::Succeeded, None);
         }
         for code in [199, 300, 301, 302, 308, 400, 401, 404, 422, 429, 500, 502, 503, 504, 999] {
-            let judgement = check(status(code), 1, Status::Pending, Some(10));
-            assert_eq!((judgement.pause, judgement.disable), (None, None));
+            let verdict = check(status(code), 1, Status::Pending, Some(10));
+            assert_eq!((verdict.pause, verdict.disable), (None, None));
         }
         check(Answer::default(), 1, Status::Pending, Some(10));
         check(Answer::default(), 2, Status::Pending, Some(100));
@@ -159,8 +165,8 @@ mod tests {
             (hint(503, "30"), 3, None, Some(30)),
         ] {
             let expected = wait.map_or(Status::Failed, |_| Status::Pending);
-            let judgement = check(answer, attempts, expected, wait);
-            assert_eq!(judgement.pause, pause.map(Duration::from_secs), "{answer:?}");
+            let verdict = check(answer, attempts, expected, wait);
+            assert_eq!(verdict.pause, pause.map(Duration::from_secs), "{answer:?}");
         }
     }
 }

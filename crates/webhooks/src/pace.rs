@@ -26,7 +26,7 @@ pub struct Pace {
 
 /// Whether something may be sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gate {
+pub enum Readiness {
     Open,
     /// Not before this moment.
     Until(Instant),
@@ -84,28 +84,28 @@ impl Pace {
         self.failures = failures;
     }
 
-    pub fn gate(&self, in_flight: usize, now: Instant) -> Gate {
+    pub fn readiness(&self, in_flight: usize, now: Instant) -> Readiness {
         if let Some(until) = self.paused_until.filter(|until| *until > now) {
-            return Gate::Until(until);
+            return Readiness::Until(until);
         }
         if let Some(until) = self.held_until {
             return match in_flight {
-                0 if until > now => Gate::Until(until),
-                0 => self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now)),
-                _ => Gate::Full,
+                0 if until > now => Readiness::Until(until),
+                0 => self.bucket.as_ref().map_or(Readiness::Open, |bucket| bucket.readiness(now)),
+                _ => Readiness::Full,
             };
         }
         if in_flight >= self.window {
-            return Gate::Full;
+            return Readiness::Full;
         }
-        self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now))
+        self.bucket.as_ref().map_or(Readiness::Open, |bucket| bucket.readiness(now))
     }
 
     /// Whether its pause and its rate allow something for which the window does not count.
-    pub fn allows(&self, now: Instant) -> Gate {
+    pub fn allows(&self, now: Instant) -> Readiness {
         match self.paused_until.filter(|until| *until > now) {
-            Some(until) => Gate::Until(until),
-            None => self.bucket.as_ref().map_or(Gate::Open, |bucket| bucket.gate(now)),
+            Some(until) => Readiness::Until(until),
+            None => self.bucket.as_ref().map_or(Readiness::Open, |bucket| bucket.readiness(now)),
         }
     }
 
@@ -165,14 +165,14 @@ impl Bucket {
         self.rate as usize
     }
 
-    pub fn gate(&self, now: Instant) -> Gate {
+    pub fn readiness(&self, now: Instant) -> Readiness {
         let tokens = self.filled(now);
         if tokens >= 1.0 {
-            return Gate::Open;
+            return Readiness::Open;
         }
         let missing = Duration::from_secs_f64((1.0 - tokens) / f64::from(self.rate));
         // Timers are exact to a millisecond; rounding up spares a second look.
-        Gate::Until(now + missing + Duration::from_millis(1))
+        Readiness::Until(now + missing + Duration::from_millis(1))
     }
 
     pub fn spend(&mut self, now: Instant) {
@@ -198,7 +198,10 @@ mod tests {
     #[test]
     fn the_window_grows_with_each_success_and_halves_once_per_burst_of_failures() {
         let (mut pace, now) = (Pace::new(20, None), Instant::now());
-        assert_eq!((pace.gate(1, now), pace.gate(2, now)), (Gate::Open, Gate::Full));
+        assert_eq!(
+            (pace.readiness(1, now), pace.readiness(2, now)),
+            (Readiness::Open, Readiness::Full)
+        );
         (0..30).for_each(|_| pace.succeeded());
         assert_eq!(pace.window(), 20);
         let later = now + Duration::from_secs(1);
@@ -220,13 +223,16 @@ mod tests {
         for seconds in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
             failing(&mut pace, now, now);
             let until = now + Duration::from_secs(seconds);
-            assert_eq!(pace.gate(0, now), Gate::Until(until));
-            assert_eq!((pace.gate(0, until), pace.gate(1, until)), (Gate::Open, Gate::Full));
+            assert_eq!(pace.readiness(0, now), Readiness::Until(until));
+            assert_eq!(
+                (pace.readiness(0, until), pace.readiness(1, until)),
+                (Readiness::Open, Readiness::Full)
+            );
             now = until;
         }
         pace.succeeded();
         assert!(!pace.is_held());
-        assert_eq!((pace.failures(), pace.gate(1, now)), (0, Gate::Open));
+        assert_eq!((pace.failures(), pace.readiness(1, now)), (0, Readiness::Open));
     }
 
     #[test]
@@ -235,7 +241,7 @@ mod tests {
         (0..20).for_each(|_| pace.succeeded());
         let now = start + Duration::from_secs(1);
         (0..20).for_each(|_| failing(&mut pace, start, now));
-        assert_eq!(pace.gate(0, now), Gate::Until(now + Duration::from_secs(1)));
+        assert_eq!(pace.readiness(0, now), Readiness::Until(now + Duration::from_secs(1)));
     }
 
     #[test]
@@ -244,7 +250,10 @@ mod tests {
         pace.pause(Duration::from_secs(9), now);
         pace.pause(Duration::from_secs(3), now);
         let until = now + Duration::from_secs(9);
-        assert_eq!((pace.gate(0, now), pace.gate(0, until)), (Gate::Until(until), Gate::Open));
+        assert_eq!(
+            (pace.readiness(0, now), pace.readiness(0, until)),
+            (Readiness::Until(until), Readiness::Open)
+        );
     }
 
     #[test]
@@ -253,7 +262,7 @@ mod tests {
         let mut sent = 0;
         for millis in 0..3000 {
             let now = start + Duration::from_millis(millis);
-            if bucket.gate(now) == Gate::Open {
+            if bucket.readiness(now) == Readiness::Open {
                 bucket.spend(now);
                 sent += 1;
             }

@@ -1,7 +1,7 @@
 //! One replay: what it was asked to send again, how far it has come, and which events it means.
 //! Knows neither the store nor the network.
 
-use crate::pace::{Bucket, Gate};
+use crate::pace::{Bucket, Readiness};
 use crate::queue::{Job, Known};
 use model::event::Event;
 use model::record::Fields;
@@ -253,7 +253,7 @@ impl Replay {
         };
         let Some(place) = place else { return Err(None) };
         if let Some(bucket) = &mut self.bucket {
-            if let Gate::Until(at) = bucket.gate(now) {
+            if let Readiness::Until(at) = bucket.readiness(now) {
                 return Err(Some(at));
             }
             bucket.spend(now);

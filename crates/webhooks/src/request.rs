@@ -37,7 +37,7 @@ pub struct Post {
 
 /// Why an endpoint cannot be posted to. Its record would have to change.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct EndpointFault {
     pub class: &'static str,
     pub message: String,
 }
@@ -61,9 +61,9 @@ impl Stamp {
 }
 
 impl Post {
-    pub fn new(endpoint: &Endpoint, version: usize) -> Result<Post, Broken> {
+    pub fn new(endpoint: &Endpoint, version: usize) -> Result<Post, EndpointFault> {
         let target = Target::parse(&endpoint.url)
-            .map_err(|fault| Broken { class: fault.class(), message: fault.to_string() })?;
+            .map_err(|fault| EndpointFault { class: fault.class(), message: fault.to_string() })?;
         let secret = read(&endpoint.secret)?;
         let older = endpoint.previous_secrets.iter();
         let mut older: Vec<(Secret, Timestamp)> =
@@ -119,9 +119,11 @@ impl Post {
     }
 }
 
-fn read(secret: &str) -> Result<Secret, Broken> {
-    Secret::parse(secret)
-        .map_err(|error| Broken { class: "secret", message: format!("cannot sign: {error}") })
+fn read(secret: &str) -> Result<Secret, EndpointFault> {
+    Secret::parse(secret).map_err(|error| EndpointFault {
+        class: "secret",
+        message: format!("cannot sign: {error}"),
+    })
 }
 
 /// Signatures are letters and digits.

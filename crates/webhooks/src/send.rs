@@ -3,7 +3,7 @@
 use crate::clock::Clock;
 use crate::guard;
 use crate::queue::Job;
-use crate::request::{Broken, Post, Stamp};
+use crate::request::{EndpointFault, Post, Stamp};
 use crate::settle::Owner;
 use bytes::Bytes;
 use futures_util::Stream;
@@ -33,7 +33,7 @@ pub struct Finished {
 pub enum SendResult {
     Sent(Box<Report>),
     /// Nothing was sent: the endpoint cannot be called, or the program has a fault.
-    Unsent(Broken),
+    Unsent(EndpointFault),
 }
 
 /// How requests are sent.
@@ -72,7 +72,7 @@ impl Sends {
         &mut self,
         owner: Owner,
         job: Job,
-        post: &Result<Rc<Post>, Broken>,
+        post: &Result<Rc<Post>, EndpointFault>,
         clock: &Clock,
         place: Option<Share<i64>>,
     ) {
@@ -131,6 +131,6 @@ async fn send(
 fn guarded(poll: impl FnOnce() -> Poll<SendResult>) -> Poll<SendResult> {
     catch_unwind(AssertUnwindSafe(poll)).unwrap_or_else(|_| {
         let message = "the attempt ended by a fault of the service".to_owned();
-        Poll::Ready(SendResult::Unsent(Broken { class: "internal", message }))
+        Poll::Ready(SendResult::Unsent(EndpointFault { class: "internal", message }))
     })
 }

@@ -47,7 +47,7 @@ pub struct Acme {
 }
 
 /// Obtains certificates and stores them in a data folder.
-pub struct Keeper {
+pub struct AcmeClient {
     acme: Acme,
     folder: PathBuf,
     client: Client,
@@ -68,12 +68,12 @@ impl Failure {
     }
 }
 
-impl Keeper {
-    pub fn new(acme: Acme, data: &Path) -> anyhow::Result<Keeper> {
+impl AcmeClient {
+    pub fn new(acme: Acme, data: &Path) -> anyhow::Result<AcmeClient> {
         let folder = data.join(FOLDER);
         crate::data::make(&folder)
             .with_context(|| format!("cannot create {}", folder.display()))?;
-        Ok(Keeper { acme, folder, client: Client::new() })
+        Ok(AcmeClient { acme, folder, client: Client::new() })
     }
 
     fn pair(&self) -> Pair {

@@ -5,7 +5,7 @@ mod acme;
 
 use crate::args::{self, TlsMode};
 use crate::redirect::Tokens;
-use acme::{Acme, Keeper};
+use acme::{Acme, AcmeClient};
 use anyhow::{Context as _, bail};
 use instant_acme::LetsEncrypt;
 use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, SanType};
@@ -105,7 +105,7 @@ pub struct Secured {
     /// The state of the files when they were read.
     stamp: Vec<Option<Stamp>>,
     /// Obtains certificates, if they come from an authority.
-    keeper: Option<Keeper>,
+    keeper: Option<AcmeClient>,
 }
 
 /// The properties of a file that change with its content: time, size and identity.
@@ -119,8 +119,8 @@ impl Secured {
             Source::Files(pairs) => (pairs, false),
             Source::SelfSigned => (vec![self_signed(data, listen)?], true),
             Source::Acme(acme) => {
-                let keeper = Some(Keeper::new(acme, data)?);
-                let first = keeper.iter().map(Keeper::first).collect::<Result<_, _>>()?;
+                let keeper = Some(AcmeClient::new(acme, data)?);
+                let first = keeper.iter().map(AcmeClient::first).collect::<Result<_, _>>()?;
                 let tls = Tls::new(first).context("TLS cannot be set up")?;
                 let (pairs, stamp) = (Vec::new(), Vec::new());
                 return Ok(Secured { tls, pairs, is_self_signed: false, stamp, keeper });

@@ -34,7 +34,7 @@ mod views;
 mod writer_tests;
 
 pub use crate::state::Clock;
-pub use crate::upgrade::Edition;
+pub use crate::upgrade::ServedSchema;
 
 use crate::commit;
 use crate::fair;
@@ -84,7 +84,7 @@ pub struct Options {
     /// Tells time that runs on evenly when the clock is set; by default from the time of opening
     /// on.
     pub steady: Option<Clock>,
-    pub edition: Edition,
+    pub edition: ServedSchema,
 }
 
 impl Default for Options {
@@ -94,7 +94,7 @@ impl Default for Options {
             Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
         };
         let (role, clock) = (Role::Server, Arc::new(clock));
-        Options { role, clock, steady: None, edition: Edition::default() }
+        Options { role, clock, steady: None, edition: ServedSchema::default() }
     }
 }
 

@@ -24,7 +24,7 @@ pub const EXAMPLES: usize = 5;
 
 /// The schema as a file, for a server.
 #[derive(Default)]
-pub struct Edition {
+pub struct ServedSchema {
     /// Stored with the data, for the next start to compare with.
     pub text: Option<String>,
     /// Which edits since the last start are accepted.
@@ -148,7 +148,7 @@ pub fn review(
     tables: &impl Tables,
     before: &Schema,
     versions: &Versions,
-    edition: &Edition,
+    edition: &ServedSchema,
     (stored, planned): (Option<&Stored>, &Result<Plan, Vec<String>>),
 ) -> Result<Vec<plan::Edit>, Error> {
     let edits = plan::plan(before, versions.kept());

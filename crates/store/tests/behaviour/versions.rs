@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Error;
-use store::sqlite::{Edition, Options, Role, SqliteStore};
+use store::sqlite::{Options, Role, ServedSchema, SqliteStore};
 
 const OLD: &str = "
 [service]
@@ -106,7 +106,7 @@ impl Shelf {
 
     /// Opens the file with `--accept-data-loss`.
     fn open_with_loss(&self, file: &str) -> Bed {
-        let edition = Edition { accept: Accept::Loss, ..Edition::default() };
+        let edition = ServedSchema { accept: Accept::Loss, ..ServedSchema::default() };
         let options = Options { edition, ..Options::default() };
         let store = SqliteStore::open_with(&self.path(), Arc::new(read(file)), options).unwrap();
         let time = Arc::new(std::sync::atomic::AtomicI64::new(START));
@@ -455,7 +455,7 @@ async fn a_database_of_an_older_release_is_compared_from_its_first_start_on() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     let serve = |text: &str| {
-        let edition = Edition { text: Some(text.to_owned()), ..Edition::default() };
+        let edition = ServedSchema { text: Some(text.to_owned()), ..ServedSchema::default() };
         let options = Options { edition, ..Options::default() };
         SqliteStore::open_with(&path, Arc::new(read(text)), options).map(drop)
     };

@@ -33,7 +33,7 @@ impl Engine {
             Need::Read if let Some(at) = queue.evaluation_wait(&self.evaluation_time) => {
                 self.timers.set(at, Alarm::Queue(number));
             }
-            Need::Census | Need::Retries | Need::Held | Need::Read => {
+            Need::RetryIndex | Need::Retries | Need::Held | Need::Read => {
                 queue.intake.waiting = true;
                 self.asks.push(queue.account(), Requester::Queue(number));
             }
@@ -81,14 +81,14 @@ impl Engine {
                 self.timers.set(at, Alarm::Queue(number));
             }
             Need::Read => self.read_on(number, reserved),
-            Need::Census => {
-                queue.intake.census = crate::queue::Census::Asked;
+            Need::RetryIndex => {
+                queue.intake.census = crate::queue::RetryIndex::Asked;
                 let most = limits.held;
                 self.ask_store(number, None, async move {
                     let records =
                         until_answered("retries", &limits, || store.pending_retries(number, most))
                             .await;
-                    Answer::Census { records, most }
+                    Answer::RetryIndex { records, most }
                 });
             }
             Need::Retries => {
@@ -152,7 +152,7 @@ impl Engine {
         match answer {
             Answer::Read(batch) => self.was_read(number, batch),
             Answer::Retries { retries, most } => self.got_retries(number, retries, most),
-            Answer::Census { records, most } => self.got_census(number, &records, most),
+            Answer::RetryIndex { records, most } => self.got_census(number, &records, most),
             Answer::Held(events) => self.got_held(number, events),
         }
         self.touch(number);

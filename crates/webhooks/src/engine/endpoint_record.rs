@@ -2,7 +2,7 @@
 //! at a time, in order.
 
 use super::{Engine, Requester};
-use crate::health::Remark;
+use crate::health::HealthNotice;
 use crate::queue::RecordChange;
 use model::record::Fields;
 use model::schema::Builtin;
@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 const DISABLED: &str = "webhook_endpoint.disabled";
 
 impl Engine {
-    pub(super) fn remark(&mut self, number: i64, remark: Option<Remark>) {
+    pub(super) fn remark(&mut self, number: i64, remark: Option<HealthNotice>) {
         let Some(queue) = self.queues.get_mut(&number) else { return };
         let change = match remark {
             None => return,
-            Some(Remark::Disabled { since }) => {
+            Some(HealthNotice::Disabled { since }) => {
                 self.disable(number, format!("failing since {}", since.to_iso()));
                 return;
             }
-            Some(Remark::Failing(since)) => {
+            Some(HealthNotice::Failing(since)) => {
                 queue.condition.failing_since = Some(since);
                 let fields = fields(json!({ "failing_since": since.to_iso() }));
                 RecordChange { fields, event: None }
             }
-            Some(Remark::Recovered) => {
+            Some(HealthNotice::Recovered) => {
                 queue.condition.failing_since = None;
                 let fields = fields(json!({ "failing_since": null, "disabled_reason": null }));
                 RecordChange { fields, event: None }
             }
-            Some(Remark::Warned { number, of, since, end }) => {
+            Some(HealthNotice::Warned { number, of, since, end }) => {
                 // The text is the same after a restart, so that the owner is not warned twice.
                 let (since, end) = (since.to_iso(), end.to_iso());
                 let text = format!("failing since {since}; warning {number} of {of}, ends {end}");

@@ -4,7 +4,7 @@
 use super::Engine;
 use super::head::is_ping;
 use crate::attempt::{Attempt, Trigger};
-use crate::outcome::{Answer, Judgement, Plan, judge};
+use crate::outcome::{Answer, AttemptVerdict, Plan, judge};
 use crate::queue::{Job, Known};
 use crate::send::{Finished, SendResult};
 use crate::settle::{Begin, Mark, Owner};
@@ -48,10 +48,10 @@ impl Engine {
         queue.sending.in_flight -= 1;
         let endpoint = queue.endpoint.clone();
         let (counts, started) = (finished.job.counts, finished.started);
-        let judgement = self.conclude(&endpoint, finished);
+        let verdict = self.conclude(&endpoint, finished);
         let (now, time) = (self.clock.now, self.clock.steady);
         let Some(queue) = self.queues.get_mut(&number) else { return };
-        if let Some(pause) = judgement.pause {
+        if let Some(pause) = verdict.pause {
             queue.sending.pace.pause(pause, now);
             // A restart keeps it.
             self.settler.pause(number, time.plus(pause));
@@ -59,7 +59,7 @@ impl Engine {
         queue.condition.health_changed |= counts;
         let mut remark = None;
         let counts = counts && queue.enabled;
-        if counts && judgement.status == Status::Succeeded {
+        if counts && verdict.status == Status::Succeeded {
             queue.sending.pace.succeeded();
             remark = queue.condition.health.succeeded(queue.condition.failing_since);
         } else if counts {
@@ -76,7 +76,7 @@ impl Engine {
             // Others can use the room until it may be sent to again.
             queue.give_back();
         }
-        match judgement.disable {
+        match verdict.disable {
             Some(reason) => self.disable(number, reason.to_owned()),
             None => self.remark(number, remark),
         }
@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Decides the outcome of a request and queues it to be stored.
-    pub(super) fn conclude(&mut self, endpoint: &Endpoint, finished: Finished) -> Judgement {
+    pub(super) fn conclude(&mut self, endpoint: &Endpoint, finished: Finished) -> AttemptVerdict {
         let Finished { owner, job, result, created, .. } = finished;
         let view = View::of(&result);
         if let SendResult::Sent(report) = &result
@@ -108,11 +108,11 @@ impl Engine {
             now: self.clock.steady,
             wall: self.clock.wall,
         };
-        let mut judgement = judge(&view.answer, &plan);
-        if job.trigger == Trigger::Replay && judgement.status == Status::Pending {
-            self.leave_to_schedule(&mut judgement, job.known.as_ref());
+        let mut verdict = judge(&view.answer, &plan);
+        if job.trigger == Trigger::Replay && verdict.status == Status::Pending {
+            self.leave_to_schedule(&mut verdict, job.known.as_ref());
         }
-        self.tell(&view, &judgement);
+        self.tell(&view, &verdict);
         let attempt = Attempt {
             delivery: &id,
             number: before + 1,
@@ -123,7 +123,7 @@ impl Engine {
             remote: view.remote,
             headers: view.headers,
             body: view.body,
-            next: judgement.next.zip(judgement.reason),
+            next: verdict.next.zip(verdict.reason),
             created: &created,
             updated: &self.clock.iso(),
         };
@@ -138,9 +138,9 @@ impl Engine {
             event: job.event.event.seq,
             id,
             number,
-            status: judgement.status,
+            status: verdict.status,
             attempts: before + 1,
-            next: judgement.next,
+            next: verdict.next,
             now: self.clock.steady,
             asked,
             attempt,
@@ -148,32 +148,32 @@ impl Engine {
         let mark = Mark {
             owner,
             seq: outcome.event,
-            status: judgement.status,
-            next: judgement.next,
+            status: verdict.status,
+            next: verdict.next,
             record: endpoint.ordered.then(|| job.event.event.record.clone()),
             place: self.journal.note(&outcome, &job.event.event.id),
         };
         self.settler.push(outcome, mark);
-        judgement
+        verdict
     }
 
     /// A failed replay starts no retry schedule, and delays no retry that is scheduled.
-    fn leave_to_schedule(&self, judgement: &mut Judgement, known: Option<&Known>) {
+    fn leave_to_schedule(&self, verdict: &mut AttemptVerdict, known: Option<&Known>) {
         let Some(known) = known.filter(|known| known.status == Status::Pending) else {
-            (judgement.status, judgement.next, judgement.reason) = (Status::Failed, None, None);
+            (verdict.status, verdict.next, verdict.reason) = (Status::Failed, None, None);
             return;
         };
         // A retry that became due in the meantime may have been sent: wait as after that attempt.
         if let Some(next) = known.next.filter(|next| *next > self.clock.steady) {
-            judgement.next = Some(next);
+            verdict.next = Some(next);
         }
     }
 
-    fn tell(&self, view: &View<'_>, judgement: &Judgement) {
+    fn tell(&self, view: &View<'_>, verdict: &AttemptVerdict) {
         if let Some(timing) = &view.timing {
             self.metrics.took(timing.total);
         }
-        match judgement.status {
+        match verdict.status {
             Status::Succeeded => self.metrics.succeeded.fetch_add(1, Relaxed),
             Status::Failed => {
                 self.metrics.failed.fetch_add(1, Relaxed);

@@ -46,7 +46,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
-use stop::{Phase, Winding};
+use stop::{Phase, StopProgress};
 use store::{Heartbeat, Store};
 use tasks::{TaskResult, Tasks};
 use wire::Budget;
@@ -154,9 +154,9 @@ impl Engine {
                 moved = true;
             }
             match self.wind_up() {
-                Winding::Over => return Poll::Ready(()),
-                Winding::Moved => moved = true,
-                Winding::Still => {}
+                StopProgress::Over => return Poll::Ready(()),
+                StopProgress::Moved => moved = true,
+                StopProgress::Still => {}
             }
             if !moved {
                 self.count();

@@ -6,7 +6,7 @@ use super::{Engine, Requester, head};
 use crate::attempt::Trigger;
 use crate::evaluation_time::EvaluationTime;
 use crate::limits::Limits;
-use crate::pace::Gate;
+use crate::pace::Readiness;
 use crate::prepared::{self, FILTER_OF_ERASED, Loaded, Prepared};
 use crate::queue::{Job, Known};
 use crate::replay::{Found, Replay, Stage, Step, is_open, known, means};
@@ -134,7 +134,7 @@ impl Engine {
                 return;
             }
             // What the endpoint has set for itself holds here, too.
-            if let Gate::Until(at) = queue.sending.pace.allows(now) {
+            if let Readiness::Until(at) = queue.sending.pace.allows(now) {
                 if queue.sending.pace.paused_until(now).is_some() {
                     replay.give_back();
                 }
@@ -309,15 +309,15 @@ impl Engine {
         let Some(queue) = self.queues.get_mut(&endpoint) else { return };
         queue.sending.replaying = queue.sending.replaying.saturating_sub(1);
         let settings = queue.endpoint.clone();
-        let judgement = self.conclude(&settings, finished);
-        if let (Some(queue), Some(pause)) = (self.queues.get_mut(&endpoint), judgement.pause) {
+        let verdict = self.conclude(&settings, finished);
+        if let (Some(queue), Some(pause)) = (self.queues.get_mut(&endpoint), verdict.pause) {
             queue.sending.pace.pause(pause, self.clock.now);
             queue.give_back();
             // A restart keeps it.
             self.settler.pause(endpoint, self.clock.steady.plus(pause));
         }
         // A failed replay does not count against the endpoint, but a request to disable it does.
-        if let Some(reason) = judgement.disable {
+        if let Some(reason) = verdict.disable {
             self.disable(endpoint, reason.to_owned());
         }
         self.touch(endpoint);

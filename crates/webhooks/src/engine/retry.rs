@@ -4,7 +4,7 @@
 use super::Engine;
 use crate::attempt::Trigger;
 use crate::prepared::{self, Prepared};
-use crate::queue::{Census, Job, Known};
+use crate::queue::{Job, Known, RetryIndex};
 use crate::replay::known;
 use crate::timers::Alarm;
 use model::Timestamp;
@@ -62,7 +62,7 @@ impl Engine {
     /// Records with retries: what follows of them has to wait.
     pub(super) fn got_census(&mut self, number: i64, records: &[(String, i64)], most: usize) {
         let Some(queue) = self.queues.get_mut(&number) else { return };
-        if queue.intake.census != Census::Asked {
+        if queue.intake.census != RetryIndex::Asked {
             return;
         }
         for (record, seq) in records {
@@ -70,8 +70,8 @@ impl Engine {
         }
         // Asked again at the next tick.
         queue.intake.census = match records.len() < most {
-            true => Census::Known,
-            false => Census::Partial,
+            true => RetryIndex::Known,
+            false => RetryIndex::Partial,
         };
     }
 

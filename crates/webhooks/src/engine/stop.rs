@@ -2,7 +2,7 @@
 //! for a while, and known outcomes become durable.
 
 use super::Engine;
-use crate::queue::Census;
+use crate::queue::RetryIndex;
 use crate::timers::Alarm;
 use model::Timestamp;
 use std::rc::Rc;
@@ -21,8 +21,8 @@ pub enum Phase {
     Over,
 }
 
-/// Whether the end came nearer.
-pub enum Winding {
+/// Whether a step of the shutdown made progress.
+pub enum StopProgress {
     Still,
     Moved,
     Over,
@@ -39,12 +39,12 @@ impl Engine {
         self.timers.set(until, Alarm::End);
     }
 
-    pub(super) fn wind_up(&mut self) -> Winding {
+    pub(super) fn wind_up(&mut self) -> StopProgress {
         match self.phase {
-            Phase::Running => Winding::Still,
+            Phase::Running => StopProgress::Still,
             Phase::Draining(_) if self.sends.len() == 0 => {
                 self.close_down();
-                Winding::Moved
+                StopProgress::Moved
             }
             Phase::Closing { until, placed } if self.settler.is_idle() => {
                 if !placed {
@@ -53,16 +53,16 @@ impl Engine {
                     self.write_failures();
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
-                    return Winding::Moved;
+                    return StopProgress::Moved;
                 }
                 if !self.replays.are_saved() {
-                    return Winding::Still;
+                    return StopProgress::Still;
                 }
                 self.journal.close();
-                Winding::Over
+                StopProgress::Over
             }
-            Phase::Draining(_) | Phase::Closing { .. } => Winding::Still,
-            Phase::Over => Winding::Over,
+            Phase::Draining(_) | Phase::Closing { .. } => StopProgress::Still,
+            Phase::Over => StopProgress::Over,
         }
     }
 
@@ -104,10 +104,10 @@ impl Engine {
         for (number, queue) in &mut self.queues {
             // The wall clock may have been set ahead.
             let due = queue.retries.due.is_some_and(|due| due <= steady);
-            if queue.intake.census == Census::Partial {
-                queue.intake.census = Census::Needed;
+            if queue.intake.census == RetryIndex::Partial {
+                queue.intake.census = RetryIndex::Needed;
             }
-            if due || queue.intake.census == Census::Needed {
+            if due || queue.intake.census == RetryIndex::Needed {
                 awake.push(*number);
             }
         }

@@ -59,7 +59,7 @@ pub enum Answer {
         retries: Retries,
         most: usize,
     },
-    Census {
+    RetryIndex {
         records: Vec<(String, i64)>,
         most: usize,
     },

@@ -22,7 +22,7 @@ pub enum Feed {
 
 /// Whether the engine knows which records have retries. Only endpoints with `ordering` need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Census {
+pub enum RetryIndex {
     Needed,
     Asked,
     /// There are more records than one read returns: new events wait.
@@ -53,7 +53,7 @@ pub struct Intake {
     /// Events without a durable outcome.
     pub open: OpenEvents,
     pub order: Order,
-    pub census: Census,
+    pub census: RetryIndex,
     /// The position in the store; `None` if it is that of the head.
     pub stored: Option<i64>,
 }
@@ -73,7 +73,7 @@ impl Intake {
             pings: BTreeSet::new(),
             open: OpenEvents::default(),
             order: Order::default(),
-            census: if ordered { Census::Needed } else { Census::Known },
+            census: if ordered { RetryIndex::Needed } else { RetryIndex::Known },
             stored: None,
         }
     }
@@ -91,7 +91,7 @@ impl Intake {
 
     /// Whether there is an event to send.
     pub fn has_events(&self) -> bool {
-        !self.freed.is_empty() || (!self.loaded.is_empty() && self.census == Census::Known)
+        !self.freed.is_empty() || (!self.loaded.is_empty() && self.census == RetryIndex::Known)
     }
 
     /// Whether ordered events have to be read again.
@@ -129,7 +129,7 @@ impl Intake {
         if let Some(event) = self.freed.pop_front() {
             return Some(event);
         }
-        if self.census != Census::Known {
+        if self.census != RetryIndex::Known {
             return None;
         }
         while self.order.held() < limits.held {
@@ -155,7 +155,7 @@ impl Intake {
     /// Starts to keep the order of events, or stops it: an endpoint that only records events as
     /// skipped needs no order.
     pub fn reorder(&mut self, ordered: bool) {
-        self.census = if ordered { Census::Needed } else { Census::Known };
+        self.census = if ordered { RetryIndex::Needed } else { RetryIndex::Known };
         self.give_back();
         let held = self.order.dissolve();
         self.return_to_log(held);

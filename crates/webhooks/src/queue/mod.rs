@@ -5,7 +5,7 @@ mod intake;
 mod retries;
 mod sending;
 
-pub use intake::{Census, Feed, Intake};
+pub use intake::{Feed, Intake, RetryIndex};
 pub use retries::Retries;
 pub use sending::Sending;
 
@@ -13,7 +13,7 @@ use crate::attempt::Trigger;
 use crate::evaluation_time::EvaluationTime;
 use crate::health::Health;
 use crate::limits::Limits;
-use crate::pace::Gate;
+use crate::pace::Readiness;
 use crate::prepared::{FILTER_OF_ERASED, Prepared};
 use crate::settle::Mark;
 use model::Timestamp;
@@ -60,7 +60,7 @@ pub enum Need {
     Nothing,
     /// Nothing before this moment.
     At(Instant),
-    Census,
+    RetryIndex,
     Retries,
     /// Ordered events whose turn has come.
     Held,
@@ -224,8 +224,8 @@ impl EndpointQueue {
         let intake = &self.intake;
         // The store knows deliveries in flight only once they are durable.
         let is_quiet = intake.open.is_empty() && self.retries.trying.is_empty();
-        if intake.census == Census::Needed && is_quiet {
-            return Need::Census;
+        if intake.census == RetryIndex::Needed && is_quiet {
+            return Need::RetryIndex;
         }
         let retries = self.need_of_retries(now, time);
         if retries == Need::Retries {
@@ -250,11 +250,11 @@ impl EndpointQueue {
         if !self.enabled || self.retries.requested {
             return Need::Retries;
         }
-        match self.sending.pace.gate(self.sending.in_flight, now) {
-            Gate::Open => Need::Retries,
-            Gate::Until(at) => Need::At(at),
+        match self.sending.pace.readiness(self.sending.in_flight, now) {
+            Readiness::Open => Need::Retries,
+            Readiness::Until(at) => Need::At(at),
             // The engine looks again when a response arrives.
-            Gate::Full => Need::Nothing,
+            Readiness::Full => Need::Nothing,
         }
     }
 
@@ -265,7 +265,7 @@ impl EndpointQueue {
             return limits.queue;
         }
         let pace = &self.sending.pace;
-        if pace.closed_until(now).is_some() || self.intake.census != Census::Known {
+        if pace.closed_until(now).is_some() || self.intake.census != RetryIndex::Known {
             return 0;
         }
         if pace.is_held() {
@@ -319,10 +319,10 @@ impl EndpointQueue {
         if room == 0 || self.sending.in_flight * SLOTS_LEFT >= room {
             return Next::NoSlot;
         }
-        match self.sending.pace.gate(self.sending.in_flight, now) {
-            Gate::Open => {}
-            Gate::Until(at) => return Next::Wait(Some(at)),
-            Gate::Full => return Next::Wait(None),
+        match self.sending.pace.readiness(self.sending.in_flight, now) {
+            Readiness::Open => {}
+            Readiness::Until(at) => return Next::Wait(Some(at)),
+            Readiness::Full => return Next::Wait(None),
         }
         match self.pick(limits) {
             None => Next::Wait(None),

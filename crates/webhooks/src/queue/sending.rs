@@ -3,13 +3,13 @@
 
 use super::Job;
 use crate::pace::Pace;
-use crate::request::{Broken, Post};
+use crate::request::{EndpointFault, Post};
 use model::webhook::Endpoint;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
 pub struct Sending {
-    pub post: Result<Rc<Post>, Broken>,
+    pub post: Result<Rc<Post>, EndpointFault>,
     /// Sent at any pace: pings, and retries that a client requested.
     pub urgent: VecDeque<Job>,
     pub in_flight: usize,

@@ -9,7 +9,7 @@ use http::header::CONNECTION;
 use http::uri::PathAndQuery;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use wire::outgoing::{Call, Client, OutgoingLimits, Patience, Retry};
+use wire::outgoing::{Call, CallTimeouts, Client, OutgoingLimits, Retry};
 
 use crate::balance::{Backend, Pool};
 use crate::config::Check;
@@ -56,7 +56,8 @@ async fn ask(client: &Client, backend: &Backend, path: &PathAndQuery, timeout: D
     call.path = Some(path.clone());
     call.headers.remove(CONNECTION);
     call.retry = Retry::Never;
-    call.patience = Patience { deadline: Some(Instant::now() + timeout), ..Patience::default() };
+    call.timeouts =
+        CallTimeouts { deadline: Some(Instant::now() + timeout), ..CallTimeouts::default() };
     let Ok(opened) = client.open(&mut call).await else { return false };
     let is_ok = opened.status.is_success();
     is_ok && opened.flow.collect(MAX_RESPONSE_BYTES).await.is_ok()

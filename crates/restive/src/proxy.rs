@@ -3,7 +3,7 @@
 
 use crate::args::{self, ProxyCommand, ProxyConfig, Switch};
 use crate::data;
-use crate::door::Door;
+use crate::listeners::Listeners;
 use crate::operator::{self, Measured};
 use crate::outside::System;
 use crate::process;
@@ -122,12 +122,12 @@ impl Measured for Proxy {
 fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let config = config(&args.backends)?;
-    let (mut door, source) = Door::bind(&args.listening)?;
+    let (mut listeners, source) = Listeners::bind(&args.listening)?;
     if let Some(source) = source {
         let address = args.listening.listen.ip();
         data::make(&args.data.data)
             .with_context(|| format!("{} cannot be created", args.data.data.display()))?;
-        door = door.secure(Secured::load(source, &args.data.data, address)?);
+        listeners = listeners.secure(Secured::load(source, &args.data.data, address)?);
     }
     data::block_on(async move {
         let watchdog = Watchdog::new();
@@ -137,15 +137,15 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let trusted = args.listening.peers.trusted_proxies.clone();
         let proxy = Arc::new(Proxy::new(config, Settings { trusted, outside }));
         let _broken_pipe = signal(SignalKind::pipe())?;
-        let site = door.site();
-        let drain = door.drain();
+        let addresses = listeners.addresses();
+        let drain = listeners.drain();
         let progress = Progress::default();
         let stop = stop::signalled(drain + stop::GRACE, watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
         let metrics = Arc::new(operator::Metrics(proxy.clone()));
-        let open = door.open(proxy.clone(), metrics, &shutdown)?;
+        let open = listeners.open(proxy.clone(), metrics, &shutdown)?;
         let reloads = tokio::spawn(follow(proxy, args.backends.config)?);
-        site.announce()?;
+        addresses.announce()?;
         stop.await;
         tracing::info!("draining");
         trigger.fire();

@@ -4,7 +4,7 @@ use crate::args::{Serve, Switch};
 use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
-use crate::door::{Door, Open, Site};
+use crate::listeners::{BoundAddresses, Listeners, OpenListeners};
 use crate::operator;
 use crate::outside::System;
 use crate::process;
@@ -65,17 +65,19 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     check::warn_of_future(&schema);
     let edition = ServedSchema { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
-    let (mut door, source) = Door::bind(&serve.listening)?;
+    let (mut listeners, source) = Listeners::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
     if let Some(source) = source {
-        door = door.secure(Secured::load(source, &serve.data.data, serve.listening.listen.ip())?);
+        listeners =
+            listeners.secure(Secured::load(source, &serve.data.data, serve.listening.listen.ip())?);
     }
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {
-        let site = door.site();
+        let addresses = listeners.addresses();
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
-        first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &site).await?;
+        first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &addresses)
+            .await?;
         let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
         let metrics = Arc::new(webhooks::Metrics::default());
         let listened = serve.listening.peers.max_connections;
@@ -109,7 +111,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
                 tokio::spawn(beat(store.watchdog().watch("main"))).abort_handle(),
             ],
             delay: Duration::from_secs(serve.drain_delay),
-            connections_drain: door.drain(),
+            connections_drain: listeners.drain(),
             api: api.clone(),
             actions,
             hub,
@@ -121,9 +123,9 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
         let metrics = Arc::new(operator::Metrics(api.clone()));
-        let open = door.open(api.clone(), metrics, &shutdown)?;
+        let open = listeners.open(api.clone(), metrics, &shutdown)?;
         drop(api);
-        site.announce()?;
+        addresses.announce()?;
         stop.await;
         service.stop(&trigger, open, &progress).await
     })
@@ -152,7 +154,7 @@ impl Service {
     async fn stop(
         self,
         trigger: &Trigger,
-        open: Open,
+        open: OpenListeners,
         progress: &Progress,
     ) -> anyhow::Result<ExitCode> {
         let longest = self.longest_stop();
@@ -258,7 +260,7 @@ async fn first_start(
     store: &dyn Store,
     outside: &dyn Outside,
     bootstrap: Option<&str>,
-    site: &Site,
+    addresses: &BoundAddresses,
 ) -> anyhow::Result<()> {
     let keyring = Keyring { schema, store, outside };
     let first = keyring.first_account().await?;
@@ -274,7 +276,7 @@ async fn first_start(
     println!("\nThe keys of the first account, shown only once:");
     println!("  test  {test}\n  live  {live}");
     println!("\nTry:");
-    for line in curl_lines(schema, site, &test) {
+    for line in curl_lines(schema, addresses, &test) {
         println!("  {line}");
     }
     println!();
@@ -310,9 +312,9 @@ async fn bootstrap_key(
 }
 
 /// Three commands that work when pasted: on the bookshop they create, find and read a book.
-fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
-    let curl = &site.curl;
-    let base = format!("{site}{}", schema.service.mount);
+fn curl_lines(schema: &Schema, addresses: &BoundAddresses, key: &str) -> Vec<String> {
+    let curl = &addresses.curl;
+    let base = format!("{addresses}{}", schema.service.mount);
     if schema.find("books").is_some() && schema.service.name == "bookshop" {
         return vec![
             format!(
@@ -320,15 +322,15 @@ fn curl_lines(schema: &Schema, site: &Site, key: &str) -> Vec<String> {
                  -d '{{\"title\":\"Dune\",\"author\":\"Frank Herbert\",\"price\":9.99}}'"
             ),
             format!("{curl} '{base}/books?q=dune&sort=-price' -u {key}:"),
-            format!("{curl} {site}/health"),
+            format!("{curl} {addresses}/health"),
         ];
     }
     let top = schema.routed().find(|(_, collection)| collection.parent.is_none());
     let name = top.map_or("", |(_, collection)| collection.name.as_str());
     vec![
         format!("{curl} {base}/{name} -u {key}:"),
-        format!("{curl} {site}/openapi.json"),
-        format!("{curl} {site}/health"),
+        format!("{curl} {addresses}/openapi.json"),
+        format!("{curl} {addresses}/health"),
     ]
 }
 

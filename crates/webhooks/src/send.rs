@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use tokio::time::Instant;
 use wire::Share;
-use wire::outgoing::{Call, Names, Patience, Report, Retry};
+use wire::outgoing::{Call, CallTimeouts, Names, Report, Retry};
 
 /// A request that came to its end.
 pub struct Finished {
@@ -116,7 +116,7 @@ async fn send(
     let mut call = Call {
         headers,
         body: body.into(),
-        patience: Patience::until((now + post.timeout).into_std()),
+        timeouts: CallTimeouts::until((now + post.timeout).into_std()),
         // Consumers know a repeated delivery by its number.
         retry: Retry::Replayable,
         max_response_bytes: transport.response_bytes,

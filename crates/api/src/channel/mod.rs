@@ -2,9 +2,9 @@
 //! issues the tokens that browsers need. The crate `live` handles open connections.
 
 mod record_writer;
-mod visit;
+mod channel_caller;
 
-pub use visit::ACCESS_TOKEN;
+pub use channel_caller::ACCESS_TOKEN;
 
 use crate::condition;
 use crate::error::Failure;
@@ -111,30 +111,30 @@ async fn poll(
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
-    let visitor = visit::visitor(services, exchange, &pairs, trace).await?;
+    let caller = channel_caller::identify(services, exchange, &pairs, trace).await?;
     negotiate::check_accept(&exchange.headers)?;
     let collection = &services.schema.collections[feed];
-    visit::may_read(&visitor, collection)?;
-    let view = services.versions.view(visitor.version);
+    channel_caller::may_read(&caller, collection)?;
+    let view = services.versions.view(caller.version);
     if !view.serves(feed) {
         return Err(services.versions.missing(view, feed).into());
     }
     trace.note_deprecated(
         &services.deprecations,
-        &services.deprecations.used(visitor.version, feed, &[], ""),
+        &services.deprecations.used(caller.version, feed, &[], ""),
     );
     let epoch = Epoch(services.store.epoch());
     let asking = PollRequest::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
     // Read the position before the tag: a record committed in between must not be older than the
     // position.
     let position = *services.store.position().borrow();
-    let tag = poll_tag(services, &visitor, feed, &pairs);
+    let tag = poll_tag(services, &caller, feed, &pairs);
     condition::of_read(&exchange.headers, Some(&tag), None)?;
     if !asking.wait && condition::is_fresh(&exchange.headers, &tag, None) {
         let reply = respond::not_modified(Some(HeaderValue::from_static(CLIENT_CACHE_ONLY)), tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
-    match live::poll(&services.channels.hub, &visitor, asking).await? {
+    match live::poll(&services.channels.hub, &caller, asking).await? {
         Polled::Full(full) => Err(refusal(full).into()),
         Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
         Polled::Now(answer) => {
@@ -157,12 +157,12 @@ fn polled(epoch: Epoch, answer: PollResponse) -> Reply {
 /// Changes with every record of the feed, and needs no query.
 fn poll_tag(
     services: &Services,
-    visitor: &ChannelCaller,
+    caller: &ChannelCaller,
     feed: CollectionIx,
     pairs: &Pairs,
 ) -> String {
-    let seq = services.store.collection_seq(visitor.scope, feed);
-    let (scope, version) = (visitor.scope.0, visitor.version);
+    let seq = services.store.collection_seq(caller.scope, feed);
+    let (scope, version) = (caller.scope.0, caller.version);
     let mut asked = format!("poll {scope} {} {version}", services.store.epoch());
     for (name, value) in pairs.iter().filter(|(name, _)| !COMMON.contains(&name.as_str())) {
         asked.push_str(&format!("&{name}={value}"));
@@ -177,7 +177,7 @@ async fn stream(
     trace: &mut Trace,
 ) -> Result<Outcome, Failure> {
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
-    let visitor = match visit::visitor(services, exchange, &pairs, trace).await {
+    let caller = match channel_caller::identify(services, exchange, &pairs, trace).await {
         // An EventSource does not reconnect after an error status, but this error is temporary.
         Err(Failure::Problem(problem))
             if matches!(problem.code, Code::RateLimited | Code::Overloaded)
@@ -192,12 +192,12 @@ async fn stream(
         return Err(Problem::new(Code::NotAcceptable, message).param("Accept").into());
     }
     let epoch = Epoch(services.store.epoch());
-    let schema = &services.versions.view(visitor.version).schema;
+    let schema = &services.versions.view(caller.version).schema;
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
-    visitor.check(schema, &services.schema, &asked.interest)?;
+    caller.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.deprecations,
-        &services.deprecations.subscribed(visitor.version, &asked.interest.types),
+        &services.deprecations.subscribed(caller.version, &asked.interest.types),
     );
     condition::of_read(&exchange.headers, None, None)?;
     if exchange.method == Method::HEAD {
@@ -206,7 +206,7 @@ async fn stream(
         let (status, headers) = (StatusCode::OK, live::sse_headers());
         return Ok(Outcome::Open(Response { status, headers, body, ..Response::default() }));
     }
-    match live::open_sse(&services.channels.hub, &visitor, asked) {
+    match live::open_sse(&services.channels.hub, &caller, asked) {
         Ok(response) => Ok(Outcome::Open(response)),
         Err(full) if wants_events(&exchange.headers) => {
             Ok(Outcome::Open(live::retry_later(&services.channels.hub, full)))
@@ -256,7 +256,7 @@ async fn socket(
         return Err(Problem::new(Code::PermissionDenied, message).param("Origin").into());
     }
     let mut offered = websocket::offered_protocols(&exchange.headers)
-        .filter(|name| !name.starts_with(visit::TOKEN_PROTOCOL));
+        .filter(|name| !name.starts_with(channel_caller::TOKEN_PROTOCOL));
     if accepted.protocol.is_none() && offered.next().is_some() {
         services.admission.take_for_address(exchange, trace)?;
         let message =
@@ -264,22 +264,22 @@ async fn socket(
         let problem = Problem::new(Code::InvalidHeader, message);
         return Err(problem.param("Sec-WebSocket-Protocol").into());
     }
-    let visitor = visit::visitor(services, exchange, &pairs, trace).await?;
+    let caller = channel_caller::identify(services, exchange, &pairs, trace).await?;
     let epoch = Epoch(services.store.epoch());
-    let schema = &services.versions.view(visitor.version).schema;
+    let schema = &services.versions.view(caller.version).schema;
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
-    visitor.check(schema, &services.schema, &asked.interest)?;
+    caller.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.deprecations,
-        &services.deprecations.subscribed(visitor.version, &asked.interest.types),
+        &services.deprecations.subscribed(caller.version, &asked.interest.types),
     );
     condition::of_read(&exchange.headers, None, None)?;
-    let ticket = live::admit(&services.channels.hub, visitor.scope).map_err(refusal)?;
+    let ticket = live::admit(&services.channels.hub, caller.scope).map_err(refusal)?;
     let Some(identity) = trace.identity.clone() else { return Err(missing().into()) };
     let version = services.versions.view(trace.version.unwrap_or(0)).clone();
     let client = exchange.is_client_known.then_some(exchange.client);
-    let writer = Arc::new(SocketWriter::new(services.clone(), identity, version, &visitor, client));
-    Ok(Outcome::Open(live::open_socket(visitor, asked, accepted, ticket, writer)))
+    let writer = Arc::new(SocketWriter::new(services.clone(), identity, version, &caller, client));
+    Ok(Outcome::Open(live::open_socket(caller, asked, accepted, ticket, writer)))
 }
 
 /// The response to a client of event streams that the listener refused for lack of room. Nothing
@@ -328,7 +328,7 @@ async fn tokens(
     let fields = body::object(&body, true)?;
     let schema = &services.versions.view(trace.version.unwrap_or(0)).schema;
     let claims = Claims::read(schema, &identity.caller, fields, trace.now)?;
-    live::check_token(&visit::permit_of(services, &claims), schema, &services.schema)?;
+    live::check_token(&channel_caller::permit_of(services, &claims), schema, &services.schema)?;
     condition::of_nothing(&exchange.headers)?;
     let made = services.channels.tokens.make(&claims)?;
     let shown = json!({

@@ -35,13 +35,13 @@ impl SocketWriter {
         services: Arc<Services>,
         identity: Arc<Identity>,
         version: Arc<View>,
-        visitor: &ChannelCaller,
+        caller: &ChannelCaller,
         client: Option<IpAddr>,
     ) -> SocketWriter {
         // The length separates a user `a:b` from a user `a` whose refs begin with `b:`.
-        let user = visitor.user.as_deref().unwrap_or_default();
+        let user = caller.user.as_deref().unwrap_or_default();
         let owner = format!("socket:{}:{}:{user}:", identity.caller.key, user.len());
-        let author = Author { user: visitor.user.clone(), by_token: visitor.by_token };
+        let author = Author { user: caller.user.clone(), by_token: caller.by_token };
         SocketWriter { services, identity, version, owner, author, client }
     }
 }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
-use wire::outgoing::{Call, Client, Opened, OutgoingFault, Patience, Retry, Stage, Target};
+use wire::outgoing::{Call, CallTimeouts, Client, Opened, OutgoingFault, Retry, Stage, Target};
 use wire::{Chunks, Cut, Exchange, Payload, Response};
 
 use crate::balance::{Backend, InProgress, Pool};
@@ -74,7 +74,7 @@ impl Forward<'_> {
         call.host = host;
         call.headers = headers;
         call.body = body;
-        call.patience = patience(self.route.timeouts, is_long_poll);
+        call.timeouts = call_timeouts(self.route.timeouts, is_long_poll);
         call.retry = if is_idempotent { Retry::Idempotent } else { Retry::Never };
         call.interim = Some(&mut interim);
         let (from, to) = self.addresses;
@@ -217,14 +217,14 @@ pub(crate) fn is_idempotent(method: &Method) -> bool {
     )
 }
 
-fn patience(timeouts: Timeouts, is_long_poll: bool) -> Patience {
-    Patience {
+fn call_timeouts(timeouts: Timeouts, is_long_poll: bool) -> CallTimeouts {
+    CallTimeouts {
         connect: timeouts.connect,
         tls: timeouts.connect,
         send: timeouts.send,
         head: if is_long_poll { timeouts.long_poll } else { timeouts.read },
         stall: timeouts.read,
-        ..Patience::default()
+        ..CallTimeouts::default()
     }
 }
 

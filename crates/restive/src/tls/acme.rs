@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, Instant, SystemTime};
 use wire::Tls;
-use wire::outgoing::{Call, Client, Patience, Retry, Target};
+use wire::outgoing::{Call, CallTimeouts, Client, Retry, Target};
 use wire::tls::Certificate;
 
 /// Subfolder of the data folder.
@@ -287,7 +287,7 @@ impl HttpClient for Http {
             let mut call = Call {
                 headers: head.headers,
                 body: body.to_bytes().into(),
-                patience: Patience::until(Instant::now() + EXCHANGE_TIMEOUT),
+                timeouts: CallTimeouts::until(Instant::now() + EXCHANGE_TIMEOUT),
                 retry: Retry::Replayable,
                 max_response_bytes: ANSWER_BYTES,
                 ..Call::new(head.method, &target)

@@ -27,7 +27,7 @@ pub struct Call<'a> {
     /// not sent.
     pub headers: HeaderMap,
     pub body: Body,
-    pub patience: Patience,
+    pub timeouts: CallTimeouts,
     pub retry: Retry,
     /// For [`super::Client::send`]: the body of the response is cut here, and the connection with
     /// it.
@@ -41,7 +41,7 @@ pub struct Call<'a> {
 /// How long each step may take, `Duration::MAX` for as long as it takes: a stream of events may be
 /// silent for hours. Each of them is also bounded by the deadline.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct CallTimeouts {
     /// For the lookup of the name and the connection, together.
     pub connect: Duration,
     pub tls: Duration,
@@ -87,7 +87,7 @@ impl<'a> Call<'a> {
             host: None,
             headers: HeaderMap::new(),
             body: Body::empty(),
-            patience: Patience::default(),
+            timeouts: CallTimeouts::default(),
             retry: Retry::Idempotent,
             max_response_bytes: 0,
             vet: &|_| true,
@@ -102,11 +102,11 @@ impl<'a> Call<'a> {
     }
 }
 
-impl Patience {
+impl CallTimeouts {
     /// As long as it takes, but no longer than this.
-    pub fn until(deadline: Instant) -> Patience {
+    pub fn until(deadline: Instant) -> CallTimeouts {
         let longest = Duration::MAX;
-        Patience {
+        CallTimeouts {
             connect: longest,
             tls: longest,
             head: longest,
@@ -119,9 +119,9 @@ impl Patience {
 
 /// What a proxy gives its backends: connections are made at once or not at all, responses may need
 /// some work.
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for CallTimeouts {
+    fn default() -> CallTimeouts {
+        CallTimeouts {
             connect: Duration::from_secs(5),
             tls: Duration::from_secs(5),
             head: Duration::from_secs(30),

@@ -19,8 +19,8 @@ pub(super) struct Clock {
 
 impl Clock {
     /// Waits for so long from now on, but not beyond the deadline.
-    pub(super) fn set(&mut self, patience: Option<Duration>, deadline: Option<Instant>) {
-        let own = patience.and_then(|patience| Instant::now().checked_add(patience));
+    pub(super) fn set(&mut self, timeout: Option<Duration>, deadline: Option<Instant>) {
+        let own = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.due = match (own, deadline) {
             (Some(own), Some(deadline)) => Some(own.min(deadline)),
             (own, deadline) => own.or(deadline),
@@ -50,9 +50,9 @@ impl Clock {
 }
 
 /// The instant after so long, or one that is never reached.
-pub(super) fn after(patience: Duration) -> Instant {
+pub(super) fn after(timeout: Duration) -> Instant {
     let now = Instant::now();
-    now.checked_add(patience.min(FAR)).unwrap_or(now)
+    now.checked_add(timeout.min(FAR)).unwrap_or(now)
 }
 
 #[cfg(test)]

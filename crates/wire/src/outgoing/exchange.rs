@@ -13,7 +13,7 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::io::{AsyncRead as _, AsyncReadExt as _, ReadBuf};
 
-use super::call::{Call, Interim, Patience};
+use super::call::{Call, CallTimeouts, Interim};
 use super::clock::Clock;
 use super::fault::{self, OutgoingFault, Stage};
 use super::response::{self, Head, Reading, Scan};
@@ -104,7 +104,7 @@ impl Connection {
 pub(super) struct Exchange {
     pub(super) connection: Box<Connection>,
     pub(super) upload: Upload,
-    pub(super) patience: Patience,
+    pub(super) timeouts: CallTimeouts,
     is_head: bool,
     reading: Reading,
     /// What is waited for, and what was sent by then; the clock is set when that changes.
@@ -124,7 +124,7 @@ impl Exchange {
         Ok(Exchange {
             connection,
             upload,
-            patience: call.patience,
+            timeouts: call.timeouts,
             is_head: call.method == Method::HEAD,
             reading,
             stage: None,
@@ -194,14 +194,14 @@ impl Exchange {
         let clock = &mut self.connection.clock;
         let stage = (waiting, self.upload.sent_bytes());
         if self.stage.replace(stage) != Some(stage) {
-            let patience = match waiting {
-                Waiting::Nothing => Some(self.patience.head),
-                Waiting::Server => Some(self.patience.send),
+            let timeout = match waiting {
+                Waiting::Nothing => Some(self.timeouts.head),
+                Waiting::Server => Some(self.timeouts.send),
                 // The client has timeouts of its own.
                 Waiting::Body => None,
                 Waiting::Continue => Some(CONTINUE_WAIT),
             };
-            clock.set(patience, self.patience.deadline);
+            clock.set(timeout, self.timeouts.deadline);
         }
         clock.poll(cx).map(|()| waiting)
     }

@@ -163,12 +163,12 @@ impl Flow {
         }
     }
 
-    /// The longest pause between two pieces from now on, instead of `Patience::stall`: how long a
+    /// The longest pause between two pieces from now on, instead of `CallTimeouts::stall`: how long a
     /// stream may be silent is known when its head is here.
     pub fn set_stall(&mut self, stall: Duration) {
         match &mut self.0 {
             State::Stream(stream) => {
-                stream.exchange.patience.stall = stall;
+                stream.exchange.timeouts.stall = stall;
                 stream.stage = None;
             }
             State::Multiplexed(body) => body.download.set_stall(stall),
@@ -342,12 +342,12 @@ impl Stream {
 
     /// Ready when the server has been silent for too long.
     fn poll_clock(&mut self, cx: &mut Context<'_>, waiting: Waiting) -> Poll<()> {
-        let Exchange { connection, upload, patience, .. } = &mut self.exchange;
+        let Exchange { connection, upload, timeouts, .. } = &mut self.exchange;
         let stage = (waiting, upload.sent_bytes());
         if self.stage.replace(stage) != Some(stage) {
             // While the client sends, the server may have nothing to say.
-            let stall = (waiting != Waiting::Body).then_some(patience.stall);
-            connection.clock.set(stall, patience.deadline);
+            let stall = (waiting != Waiting::Body).then_some(timeouts.stall);
+            connection.clock.set(stall, timeouts.deadline);
         }
         connection.clock.poll(cx)
     }

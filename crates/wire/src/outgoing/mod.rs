@@ -49,7 +49,7 @@ use sessions::Sessions;
 use target::Origin;
 
 pub use backlog::Backlog;
-pub use call::{Call, Interim, Names, Patience, Retry};
+pub use call::{Call, CallTimeouts, Interim, Names, Retry};
 pub use fault::{OutgoingFault, Stage};
 pub use flow::Flow;
 pub use introduction::ProxyProtocol;
@@ -140,7 +140,7 @@ impl Client {
         let mut call = Call {
             headers,
             body: body.into(),
-            patience: Patience::until(deadline),
+            timeouts: CallTimeouts::until(deadline),
             retry: Retry::Replayable,
             max_response_bytes,
             ..Call::new(Method::POST, target)

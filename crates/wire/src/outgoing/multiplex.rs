@@ -16,7 +16,7 @@ use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_LENGTH, EXPECT, HOST, TE};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version};
 
-use super::call::{Call, Interim, Patience};
+use super::call::{Call, CallTimeouts, Interim};
 use super::clock::Clock;
 use super::fault::{self, OutgoingFault, Stage};
 use super::transport::Transport;
@@ -130,7 +130,7 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 struct Wait {
     clock: Clock,
-    patience: Patience,
+    timeouts: CallTimeouts,
     stage: Option<(Waiting, u64)>,
 }
 
@@ -145,13 +145,13 @@ impl Wait {
     ) -> Poll<()> {
         let stage = (waiting, sent);
         if self.stage.replace(stage) != Some(stage) {
-            let patience = match waiting {
+            let timeout = match waiting {
                 Waiting::Nothing => Some(quiet),
-                Waiting::Server => Some(self.patience.send),
+                Waiting::Server => Some(self.timeouts.send),
                 Waiting::Body => None,
                 Waiting::Continue => Some(CONTINUE_WAIT),
             };
-            self.clock.set(patience, self.patience.deadline);
+            self.clock.set(timeout, self.timeouts.deadline);
         }
         self.clock.poll(cx)
     }
@@ -192,7 +192,7 @@ impl Exchange {
             Some(bytes) => upload.piece = bytes,
             None => upload.source = Some(std::mem::replace(&mut call.body, Body::spent())),
         }
-        let wait = Wait { clock: Clock::default(), patience: call.patience, stage: None };
+        let wait = Wait { clock: Clock::default(), timeouts: call.timeouts, stage: None };
         Ok(Exchange { response, upload, wait, interims: 0, _slot: slot })
     }
 
@@ -236,7 +236,7 @@ impl Exchange {
             if let Poll::Ready(response) = Pin::new(&mut self.response).poll(cx) {
                 return Poll::Ready(response.map_err(in_head));
             }
-            let (sent, head) = (self.upload.sent, self.wait.patience.head);
+            let (sent, head) = (self.upload.sent, self.wait.timeouts.head);
             ready!(self.wait.poll(cx, waiting, sent, head));
             if waiting == Waiting::Continue {
                 self.upload.awaits_continue = false;
@@ -304,7 +304,7 @@ impl Download {
     }
 
     pub(super) fn set_stall(&mut self, stall: Duration) {
-        self.wait.patience.stall = stall;
+        self.wait.timeouts.stall = stall;
         self.wait.stage = None;
     }
 
@@ -331,7 +331,7 @@ impl Download {
                 Poll::Pending => break,
             }
         }
-        let (sent, stall) = (self.upload.sent, self.wait.patience.stall);
+        let (sent, stall) = (self.upload.sent, self.wait.timeouts.stall);
         let over = self.wait.poll(cx, waiting, sent, stall);
         over.map(|()| Err(OutgoingFault::Timeout(Stage::Body)))
     }

@@ -73,7 +73,7 @@ impl Shared {
         }
         let place = match &call.target.gate {
             None => None,
-            Some(gate) => Some(gate.enter(call.patience.deadline).await?),
+            Some(gate) => Some(gate.enter(call.timeouts.deadline).await?),
         };
         let key = (Handle::current().id(), call.target.origin.clone());
         // What an upgrade becomes takes a connection of its own.
@@ -191,7 +191,7 @@ impl Shared {
         if let Some(found) = self.open_session(key, call, trace) {
             return Ok(found);
         }
-        let within = until(call, call.patience.connect);
+        let within = until(call, call.timeouts.connect);
         let turn = timeout_at(within.into(), self.sessions.turn(key)).await;
         let turn = turn.map_err(|_| OutgoingFault::Timeout(Stage::Connect))?;
         // Who had the turn before has opened one for all.
@@ -252,7 +252,7 @@ impl Shared {
         trace: &mut Trace,
     ) -> Result<Connected, OutgoingFault> {
         let origin = &*call.target.origin;
-        let within = until(call, call.patience.connect);
+        let within = until(call, call.timeouts.connect);
         trace.stage = Stage::Connect;
         if let Host::Unix(path) = &origin.host {
             let opened = timeout_at(within.into(), unix(path)).await;
@@ -273,7 +273,7 @@ impl Shared {
         trace.stage = Stage::Tls;
         let begun = Instant::now();
         let tls = origin.tls.as_ref().unwrap_or(&self.tls).config(protocol)?;
-        let within = until(call, call.patience.tls);
+        let within = until(call, call.timeouts.tls);
         let secured = timeout_at(within.into(), connect::tls(stream, name.clone(), tls)).await;
         let secured = secured.map_err(|_| OutgoingFault::Timeout(Stage::Tls))??;
         trace.timing.tls = Some(begun.elapsed());
@@ -382,9 +382,9 @@ fn may_repeat(call: &Call<'_>, is_unsent: bool, fault: &OutgoingFault) -> bool {
 }
 
 /// When a step that may take so long has to be over.
-fn until(call: &Call<'_>, patience: Duration) -> Instant {
-    let own = after(patience);
-    call.patience.deadline.map_or(own, |deadline| deadline.min(own))
+fn until(call: &Call<'_>, timeout: Duration) -> Instant {
+    let own = after(timeout);
+    call.timeouts.deadline.map_or(own, |deadline| deadline.min(own))
 }
 
 #[cfg(unix)]

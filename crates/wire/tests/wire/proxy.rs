@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, StatusCode};
-use wire::outgoing::{Call, Client, OutgoingFault, Patience, Target};
+use wire::outgoing::{Call, CallTimeouts, Client, OutgoingFault, Target};
 use wire::{Answer, EarlyHints, Exchange, Fault, Limits, Payload, Response, Service};
 
 use crate::server::{PATIENCE, Server};
@@ -14,7 +14,7 @@ use crate::server::{PATIENCE, Server};
 pub struct Proxy {
     pub client: Client,
     pub target: Target,
-    pub patience: Patience,
+    pub timeouts: CallTimeouts,
     /// Interim responses, faults and the ends of tunnels.
     pub seen: mpsc::Sender<String>,
 }
@@ -22,12 +22,12 @@ pub struct Proxy {
 impl Proxy {
     /// A server that passes everything on to this URL.
     pub fn to(url: &str) -> Server {
-        Proxy::to_target(Target::parse(url).unwrap(), Patience::default())
+        Proxy::to_target(Target::parse(url).unwrap(), CallTimeouts::default())
     }
 
-    pub fn to_target(target: Target, patience: Patience) -> Server {
+    pub fn to_target(target: Target, timeouts: CallTimeouts) -> Server {
         Server::serving(Limits::default(), EarlyHints::Always, |_, seen| {
-            Arc::new(Proxy { client: Client::new(), target, patience, seen })
+            Arc::new(Proxy { client: Client::new(), target, timeouts, seen })
         })
     }
 
@@ -44,7 +44,7 @@ impl Proxy {
         call.host = exchange.headers.remove(HOST);
         call.headers = exchange.headers;
         call.body = exchange.body;
-        call.patience = self.patience;
+        call.timeouts = self.timeouts;
         call.interim = Some(&mut interim);
         match self.client.open(&mut call).await {
             Ok(opened) => {
@@ -88,8 +88,15 @@ impl Service for Proxy {
     }
 }
 
-/// Patience that ends soon, for what must end.
-pub fn impatient() -> Patience {
+/// Short timeouts for calls that must end.
+pub fn impatient() -> CallTimeouts {
     let short = Duration::from_millis(200);
-    Patience { connect: short, tls: short, send: short, head: short, stall: short, deadline: None }
+    CallTimeouts {
+        connect: short,
+        tls: short,
+        send: short,
+        head: short,
+        stall: short,
+        deadline: None,
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::runtime::{Builder, Runtime};
-use wire::outgoing::{Call, Client, Names, OutgoingLimits, Patience, Report, Retry, Target};
+use wire::outgoing::{Call, CallTimeouts, Client, Names, OutgoingLimits, Report, Retry, Target};
 
 use crate::server::PATIENCE;
 
@@ -122,7 +122,7 @@ fn call(target: &Target, within: Duration) -> Call<'_> {
     Call {
         headers: target.headers(),
         body: Bytes::from_static(b"hello").into(),
-        patience: Patience::until(Instant::now() + within),
+        timeouts: CallTimeouts::until(Instant::now() + within),
         retry: Retry::Replayable,
         max_response_bytes: MAX_BYTES,
         names: Names::Absolute,

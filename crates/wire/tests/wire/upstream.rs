@@ -28,8 +28,8 @@ fn head(wire: &mut Wire) -> String {
 fn open(caller: &Caller, method: Method, url: &str) -> Result<Opened, OutgoingFault> {
     let target = Target::parse(url).unwrap();
     let mut call = Call::new(method, &target);
-    call.patience = impatient();
-    call.patience.head = PATIENCE;
+    call.timeouts = impatient();
+    call.timeouts.head = PATIENCE;
     caller.runtime.block_on(caller.client.open(&mut call))
 }
 

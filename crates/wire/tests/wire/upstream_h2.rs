@@ -10,7 +10,9 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use wire::outgoing::{Call, Client, ClientTls, OutgoingFault, Patience, Protocol, Stage, Target};
+use wire::outgoing::{
+    Call, CallTimeouts, Client, ClientTls, OutgoingFault, Protocol, Stage, Target,
+};
 use wire::{Limits, Tls};
 
 use crate::h2_client::run;
@@ -122,7 +124,7 @@ fn a_server_with_only_http_1_is_called_or_refused_as_configured() {
     let plain = crate::upstream_h2::target(sink.address);
     let fault = run(async {
         let mut call = Call::new(Method::GET, &plain);
-        call.patience = impatient();
+        call.timeouts = impatient();
         client.open(&mut call).await.unwrap_err()
     });
     assert!(["invalid_response", "reset", "timeout"].contains(&fault.class()), "{fault}");
@@ -131,7 +133,7 @@ fn a_server_with_only_http_1_is_called_or_refused_as_configured() {
 /// Two proxies in a row, with HTTP/2 between them.
 fn chain(sink: &Sink) -> (Server, Server) {
     let second = Proxy::to(&sink.url());
-    let first = Proxy::to_target(target(second.address), Patience::default());
+    let first = Proxy::to_target(target(second.address), CallTimeouts::default());
     (first, second)
 }
 
@@ -288,7 +290,7 @@ fn a_silent_server_is_not_asked_again_on_the_same_connection() {
     let (client, target) = (Client::new(), target(address));
     run(async {
         let mut call = Call::new(Method::GET, &target);
-        call.patience = impatient();
+        call.timeouts = impatient();
         let fault = client.open(&mut call).await.unwrap_err();
         assert!(matches!(fault, OutgoingFault::Timeout(Stage::Head)), "{fault}");
         let opened = client.open(&mut Call::new(Method::GET, &target)).await.unwrap();

@@ -5,7 +5,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use http::{Method, StatusCode};
-use wire::outgoing::{Call, OutgoingFault, Patience, Stage, Target};
+use wire::outgoing::{Call, CallTimeouts, OutgoingFault, Stage, Target};
 
 use crate::proxy::{Proxy, impatient};
 use crate::server::{PATIENCE, Wire};
@@ -29,10 +29,10 @@ fn lying(bytes: impl Into<Vec<u8>>) -> Sink {
 }
 
 /// Opens a response and reads it to its end.
-fn fetch(caller: &Caller, url: &str, patience: Patience) -> Result<String, OutgoingFault> {
+fn fetch(caller: &Caller, url: &str, timeouts: CallTimeouts) -> Result<String, OutgoingFault> {
     let target = Target::parse(url).unwrap();
     let mut call = Call::new(Method::GET, &target);
-    call.patience = patience;
+    call.timeouts = timeouts;
     caller.runtime.block_on(async {
         let opened = caller.client.open(&mut call).await?;
         let body = opened.flow.collect(1 << 20).await?;
@@ -40,8 +40,8 @@ fn fetch(caller: &Caller, url: &str, patience: Patience) -> Result<String, Outgo
     })
 }
 
-fn patient() -> Patience {
-    Patience::until(Instant::now() + PATIENCE)
+fn patient() -> CallTimeouts {
+    CallTimeouts::until(Instant::now() + PATIENCE)
 }
 
 fn refused(bytes: impl Into<Vec<u8>>, class: &str) {
@@ -211,23 +211,23 @@ fn each_step_has_its_own_timeout() {
     let (half, _hold) = stalling("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf");
     let (interim, _hold) = stalling("HTTP/1.1 103 Early Hints\r\n\r\n");
     let short = impatient().head;
-    let long = Patience { deadline: None, ..patient() };
+    let long = CallTimeouts { deadline: None, ..patient() };
     let secure = silent.url().replace("http:", "https:").replace("127.0.0.1", "localhost");
-    for (url, patience, stage) in [
-        (silent.url(), Patience { head: short, ..long }, Stage::Head),
-        (interim.url(), Patience { head: short, ..long }, Stage::Head),
-        (half.url(), Patience { stall: short, ..long }, Stage::Body),
-        (secure, Patience { tls: short, ..long }, Stage::Tls),
+    for (url, timeouts, stage) in [
+        (silent.url(), CallTimeouts { head: short, ..long }, Stage::Head),
+        (interim.url(), CallTimeouts { head: short, ..long }, Stage::Head),
+        (half.url(), CallTimeouts { stall: short, ..long }, Stage::Body),
+        (secure, CallTimeouts { tls: short, ..long }, Stage::Tls),
     ] {
-        timed_out(&url, patience, stage);
+        timed_out(&url, timeouts, stage);
     }
-    timed_out(&half.url(), Patience::until(Instant::now() + short), Stage::Body);
-    timed_out(&silent.url(), Patience::until(Instant::now() + short), Stage::Head);
+    timed_out(&half.url(), CallTimeouts::until(Instant::now() + short), Stage::Body);
+    timed_out(&silent.url(), CallTimeouts::until(Instant::now() + short), Stage::Head);
 }
 
-fn timed_out(url: &str, patience: Patience, stage: Stage) {
+fn timed_out(url: &str, timeouts: CallTimeouts, stage: Stage) {
     let begun = Instant::now();
-    let fault = fetch(&Caller::new(), url, patience).unwrap_err();
+    let fault = fetch(&Caller::new(), url, timeouts).unwrap_err();
     assert!(matches!(fault, OutgoingFault::Timeout(at) if at == stage), "{fault} {stage:?}");
     assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
 }
@@ -241,7 +241,7 @@ fn a_backend_that_does_not_read_ends_the_call() {
     let target = Target::parse(&sink.url()).unwrap();
     let mut call = Call::new(Method::POST, &target);
     call.body = vec![b'x'; 64 << 20].into();
-    call.patience = impatient();
+    call.timeouts = impatient();
     let fault = caller.runtime.block_on(caller.client.open(&mut call)).unwrap_err();
     assert!(matches!(fault, OutgoingFault::Timeout(Stage::Send)), "{fault}");
     assert!(!call.is_spent(), "a whole body can be sent again");
@@ -260,9 +260,9 @@ fn a_slow_body_is_not_a_timeout() {
             wire.send("x");
         }
     });
-    let patience = Patience { stall: Duration::from_millis(500), ..impatient() };
-    let patience = Patience { head: PATIENCE, ..patience };
-    assert_eq!(fetch(&Caller::new(), &sink.url(), patience).unwrap(), "xxxxxxxx");
+    let timeouts = CallTimeouts { stall: Duration::from_millis(500), ..impatient() };
+    let timeouts = CallTimeouts { head: PATIENCE, ..timeouts };
+    assert_eq!(fetch(&Caller::new(), &sink.url(), timeouts).unwrap(), "xxxxxxxx");
 }
 
 #[test]

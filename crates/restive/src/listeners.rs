@@ -17,7 +17,7 @@ use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
 const CHOICES: usize = 16;
 
 /// Bound sockets that do not accept connections yet.
-pub struct Door {
+pub struct Listeners {
     listener: Listener,
     secured: Option<Secured>,
     /// Plain HTTP in addition to HTTPS.
@@ -28,15 +28,15 @@ pub struct Door {
 }
 
 /// The open sockets, until they are closed.
-pub struct Open {
+pub struct OpenListeners {
     running: Vec<Running>,
     certificates: Option<JoinHandle<()>>,
 }
 
-impl Door {
+impl Listeners {
     /// Binds before anything else is done, because a port in use is the most frequent mistake.
     /// `secure` loads the certificates later.
-    pub fn bind(given: &Listening) -> anyhow::Result<(Door, Option<Source>)> {
+    pub fn bind(given: &Listening) -> anyhow::Result<(Listeners, Option<Source>)> {
         let tokens = given.tls.redirect_http.map(|_| Tokens::default());
         let source = tls::source(&given.tls, tokens.clone())?;
         if source.is_none() && given.tls.redirect_http.is_some() {
@@ -67,23 +67,23 @@ impl Door {
         let listener =
             listener.early_hints(early_hints).prior_knowledge(given.prior_knowledge == Switch::On);
         let plain = given.tls.redirect_http.map(bind).transpose()?;
-        let door = Door {
+        let listeners = Listeners {
             listener: behind(listener),
             secured: None,
             redirect: plain.map(behind).zip(tokens),
             metrics: given.metrics_listen.map(bind).transpose()?,
             limits: limits(&given.peers),
         };
-        Ok((door, source))
+        Ok((listeners, source))
     }
 
-    pub fn secure(self, secured: Secured) -> Door {
-        Door { listener: self.listener.tls(secured.tls()), secured: Some(secured), ..self }
+    pub fn secure(self, secured: Secured) -> Listeners {
+        Listeners { listener: self.listener.tls(secured.tls()), secured: Some(secured), ..self }
     }
 
-    pub fn site(&self) -> Site {
+    pub fn addresses(&self) -> BoundAddresses {
         let trust = self.secured.as_ref().and_then(Secured::self_signed);
-        Site {
+        BoundAddresses {
             address: self.listener.local_addr(),
             secure: self.secured.is_some(),
             curl: trust
@@ -104,7 +104,7 @@ impl Door {
         service: Arc<dyn Service>,
         metrics: Arc<dyn Service>,
         shutdown: &Shutdown,
-    ) -> anyhow::Result<Open> {
+    ) -> anyhow::Result<OpenListeners> {
         let port = self.listener.local_addr().port();
         let certificates = self.secured.map(Secured::follow).transpose()?.map(tokio::spawn);
         let mut running =
@@ -116,11 +116,11 @@ impl Door {
             let redirect = Arc::new(Redirect { tokens, port });
             running.push(listener.run(redirect, self.limits, shutdown.clone())?);
         }
-        Ok(Open { running, certificates })
+        Ok(OpenListeners { running, certificates })
     }
 }
 
-impl Open {
+impl OpenListeners {
     /// Completes when every connection has ended.
     pub async fn closed(self) -> anyhow::Result<()> {
         for running in self.running {
@@ -162,7 +162,7 @@ fn limits(peers: &Peers) -> Limits {
 }
 
 /// The address of the service; displayed as a URL.
-pub struct Site {
+pub struct BoundAddresses {
     address: SocketAddr,
     secure: bool,
     /// The beginning of a curl command for this service.
@@ -173,7 +173,7 @@ pub struct Site {
     pub metrics: Option<SocketAddr>,
 }
 
-impl Site {
+impl BoundAddresses {
     /// Prints the addresses; the line `listening` comes last.
     pub fn announce(&self) -> io::Result<()> {
         if let Some(address) = self.redirect {
@@ -187,7 +187,7 @@ impl Site {
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for BoundAddresses {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let scheme = if self.secure { "https" } else { "http" };
         write!(formatter, "{scheme}://{}", self.address)

@@ -23,7 +23,7 @@ pub const ACCESS_TOKEN: &str = "access_token";
 pub const TOKEN_PROTOCOL: &str = "access_token.";
 
 /// Identifies the client and takes one request from its quota.
-pub async fn visitor(
+pub async fn identify(
     services: &Arc<Services>,
     exchange: &Exchange,
     pairs: &super::Pairs,
@@ -39,17 +39,17 @@ pub async fn visitor(
         .find_map(|name| name.strip_prefix(TOKEN_PROTOCOL));
     let token = bearer.or(named.map(String::as_str)).or(offered);
     let user = pairs.iter().find(|(name, _)| name == USER).map(|(_, value)| value.as_str());
-    let visitor = match token {
+    let caller = match token {
         Some(token) => by_token(services, token, user, trace).await,
         None => by_key(services, exchange, user, trace).await,
     };
-    if let Err(Failure::Problem(problem)) = &visitor
+    if let Err(Failure::Problem(problem)) = &caller
         && problem.code == Code::InvalidApiKey
         && token.is_some()
     {
         services.admission.take_for_address(exchange, trace)?;
     }
-    let mut visitor = visitor?;
+    let mut caller = caller?;
     // A web page can name a version only in the URL.
     let named = version(services, pairs);
     if let Some(identity) = trace.identity.clone() {
@@ -63,8 +63,8 @@ pub async fn visitor(
         }
     }
     named?;
-    visitor.version = trace.version.unwrap_or(0);
-    Ok(visitor)
+    caller.version = trace.version.unwrap_or(0);
+    Ok(caller)
 }
 
 /// Refuses more than one credential: which of them the client means is not known, and a proxy may
@@ -204,12 +204,12 @@ fn until(end_ms: i64, trace: &Trace) -> Duration {
 }
 
 /// Whether a client may read a feed.
-pub fn may_read(visitor: &ChannelCaller, collection: &Collection) -> Result<(), Problem> {
+pub fn may_read(caller: &ChannelCaller, collection: &Collection) -> Result<(), Problem> {
     let live_name = collection.feed.as_ref().map_or("", |feed| &feed.live_name);
     // A poll returns every record of the feed, so a token that is limited to some records may not
     // poll.
-    let unbounded = visitor.permit.bounds.is_none();
-    if unbounded && visitor.permit.reads(&collection.name, &[live_name, &collection.events.created])
+    let unbounded = caller.permit.bounds.is_none();
+    if unbounded && caller.permit.reads(&collection.name, &[live_name, &collection.events.created])
     {
         return Ok(());
     }
@@ -238,7 +238,7 @@ mod tests {
         let messages = &schema.collections[schema.find("messages").unwrap()];
         let grants = scopes.map(|all| all.iter().filter_map(|one| Grant::parse(one)).collect());
         let types = types.iter().map(|one| (*one).to_owned()).collect();
-        let visitor = ChannelCaller {
+        let caller = ChannelCaller {
             scope: model::Scope(2),
             permit: Permit { grants, types, ..Permit::default() },
             user: None,
@@ -249,7 +249,7 @@ mod tests {
             version: 0,
             now: model::Timestamp(0),
         };
-        may_read(&visitor, messages).is_ok()
+        may_read(&caller, messages).is_ok()
     }
 
     #[test]

@@ -92,6 +92,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     match arguments.first().map(String::as_str) {
         Some("wire") => judge::install_rivals()?,
         Some("live") => judge::install_broadcaster()?,
+        Some("proxy") => judge::install_proxies()?,
         // One of many scenarios counts instructions, and reports if it cannot.
         Some("api") if wants(arguments, "versions") => {
             if let Err(error) = judge::install_counter() {
@@ -104,7 +105,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
-    const OF_THE_SERVER: [&str; 5] = ["api", "webhooks", "live", "storm", "soak"];
+    const OF_THE_SERVER: [&str; 6] = ["api", "webhooks", "live", "proxy", "storm", "soak"];
     if arguments.first().is_some_and(|name| OF_THE_SERVER.contains(&name.as_str())) {
         command.arg("--server").arg(release.join("restive"));
     }

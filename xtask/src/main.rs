@@ -38,6 +38,8 @@ usage: cargo xtask COMMAND
                             against nginx with nchan, in one run
   bench wire [--quick] [--only NAME] [--json FILE]
                             our HTTP server alone against bare hyper and nginx, in one run
+  bench proxy [--quick] [--only NAME] [--json FILE]
+                            `restive proxy` against nginx and HAProxy, in one run
   deny                      licences, bans and sources of the dependencies
 ";
 

@@ -4,6 +4,7 @@
 //! `bench live` holds the open connections against nchan and a bare loop of writes.
 //! `bench storm` lets one account misbehave and measures another.
 //! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
+//! `bench proxy` holds `restive proxy` against nginx and HAProxy.
 
 mod api;
 mod bare_http;
@@ -22,6 +23,7 @@ mod measure;
 mod metrics;
 mod options;
 mod process;
+mod proxy;
 mod report;
 mod stage;
 mod storm;
@@ -43,8 +45,10 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench storm --server FILE [--quick] [--only NAME] [--json FILE]
        bench soak --server FILE [--minutes N]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench proxy --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-live
+       bench bare-backend [--listen ADDR] [--dir DIR]
        bench bare-wire [--book-bytes N] [--dir DIR]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
        bench bare-webhooks --target ADDR [--body-bytes N] [--in-flight N] [--seconds S]
@@ -56,7 +60,8 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
                   of webhooks, one of: bare drain live replay latency hanging million;
                   of live: fan-out-sse fan-out-ws idle-sse idle-ws idle-poll idle-h2 burst
                   stalled reconnect latency;
-                  of wire: get threads h2 idle idle-tls idle-stream h3 large
+                  of wire: get threads h2 idle idle-tls idle-stream h3 large;
+                  of proxy: get tls h2 large idle cached coalesce reload failover;
                   of storm: see the names it prints
   --json FILE     the table once more, for programs
   --minutes N     length of the soak, 10 unless told
@@ -87,8 +92,10 @@ fn dispatch() -> Result<bool> {
         "webhooks" => webhooks::run(&options),
         "live" => live::run(&options),
         "wire" => wire::run(&options),
+        "proxy" => proxy::run(&options),
         "storm" => storm::run(&options),
         "soak" => storm::soak::run(&options),
+        "bare-backend" => proxy::backend::run(&options).map(|()| true),
         "bare-live" => bare_live::run().map(|()| true),
         "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),

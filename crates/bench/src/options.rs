@@ -15,6 +15,8 @@ pub struct Options {
     /// One runtime for all cores instead of one for each.
     pub multi_thread: bool,
     pub dir: Option<PathBuf>,
+    /// A free port unless told.
+    pub listen: Option<String>,
     pub in_flight: usize,
     pub seconds: Duration,
     /// Length of a soak.
@@ -35,6 +37,7 @@ impl Options {
             pin: true,
             multi_thread: false,
             dir: None,
+            listen: None,
             in_flight: 64,
             seconds: Duration::from_secs(3),
             minutes: 10.0,
@@ -52,6 +55,7 @@ impl Options {
                 "--server" => options.server = Some(value()?.into()),
                 "--only" => options.only = Some(value()?),
                 "--json" => options.json = Some(value()?.into()),
+                "--listen" => options.listen = Some(value()?),
                 "--dir" => options.dir = Some(value()?.into()),
                 "--in-flight" => options.in_flight = number(&value()?)?.clamp(1, 4_096),
                 "--book-bytes" => options.book_bytes = number(&value()?)?,

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 pub use self::server::Server;
 pub use self::tools::{
-    Tools, install_broadcaster, install_counter, install_programs, install_rivals,
+    Tools, install_broadcaster, install_counter, install_programs, install_proxies, install_rivals,
 };
 
 use crate::process::{run, run_apart};

@@ -112,6 +112,10 @@ const PROGRAMS: [(&str, &str, &str); 10] = [
 const RIVALS: [(&str, &str, &str); 2] =
     [("nginx", "-v", "nginx-light"), ("h2load", "--version", "nghttp2-client")];
 
+/// Programs that `bench proxy` compares with.
+const PROXIES: [(&str, &str, &str); 2] =
+    [("nginx", "-v", "nginx-light"), ("haproxy", "-v", "haproxy")];
+
 /// The module that `bench live` compares with, and its path in Debian's package.
 const BROADCASTER: (&str, &str) =
     ("/usr/lib/nginx/modules/ngx_nchan_module.so", "libnginx-mod-nchan");
@@ -127,6 +131,11 @@ pub fn install_programs() -> Result<()> {
 /// The same for `bench wire`.
 pub fn install_rivals() -> Result<()> {
     install_missing(&RIVALS)
+}
+
+/// The same for `bench proxy`.
+pub fn install_proxies() -> Result<()> {
+    install_missing(&PROXIES)
 }
 
 /// The same for `bench live`: nginx, and its broadcast module, which is not a program that could be

@@ -1,6 +1,6 @@
-//! `bench bare-backend`: the backend of the scenarios that need more than fixed responses: cacheable
-//! ones, slow ones, event streams, WebSockets, and POSTs that leave a trace on the disk. Counts the
-//! requests that reach it.
+//! `bench bare-backend`: the backend of the scenarios that need more than fixed responses:
+//! cacheable and slow ones, event streams, WebSockets, and POSTs that leave a trace on the disk.
+//! Counts the requests that reach it.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -117,7 +117,12 @@ impl Backend {
             COUNT => whole(Bytes::from(self.requests.get().to_string())),
             EVENTS => events(),
             SOCKET => socket(request),
-            EFFECTS if request.method() == Method::POST => self.effect(&request),
+            EFFECTS if request.method() == Method::POST => {
+                let answer = self.effect(&request);
+                // A backend that is killed now has caused the effect and not responded.
+                sleep(DELAY).await;
+                answer
+            }
             CACHED => cacheable(self.body.clone()),
             SLOW => {
                 sleep(SLOW_TIME).await;
@@ -137,7 +142,7 @@ impl Backend {
         let written =
             self.effects.as_ref().map(|mut file| file.write_all(format!("{id}\n").as_bytes()));
         let mut answer = whole(self.body.clone());
-        if !written.is_some_and(|written| written.is_ok()) {
+        if written.is_none_or(|written| written.is_err()) {
             *answer.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         }
         answer

@@ -12,7 +12,6 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::histogram::Histogram;
-use crate::measure::WARM_UP;
 use crate::process::Service;
 use crate::report::Sample;
 
@@ -20,6 +19,8 @@ use super::client::{Ask, Lane, Protocol, Trust};
 
 /// Time for connections and the last responses before a run counts as hung.
 const GRACE: Duration = Duration::from_secs(20);
+/// Before each measured run: connections to the backend, caches and branch predictors.
+const WARM_UP: Duration = Duration::from_millis(200);
 /// How often due requests are released. The runtime's own timers have steps of 1 ms, which would
 /// release them in large bursts.
 const TICK: Duration = Duration::from_micros(200);

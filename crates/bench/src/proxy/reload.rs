@@ -110,8 +110,7 @@ fn reloads(
     streams: usize,
     tallies: &Tallies,
 ) -> Result<()> {
-    // Twice each: on average, all have had their first message.
-    let open = |tally: &Tally| tally.done() + tally.failed() >= 2 * streams as u64;
+    let open = |tally: &Tally| tally.opened() + tally.failed() >= streams as u64;
     wait_until("all WebSockets and streams are open", OPEN_LIMIT, || {
         Ok(open(&tallies.sockets) && open(&tallies.streams))
     })?;
@@ -156,6 +155,7 @@ async fn exchange_messages(address: &str, tally: &Tally, stop: &Stop) -> Result<
     stream.write_all(request.as_bytes()).await?;
     let head = timeout(PATIENCE, head(&mut stream)).await.context("no response in time")??;
     ensure!(head.starts_with("HTTP/1.1 101 "), "the handshake was refused: {head}");
+    tally.open();
     let mut answer = [0; PONG.len()];
     loop {
         let is_last = stop.is_set();
@@ -188,6 +188,7 @@ async fn follow_events(address: &str, tally: &Tally, stop: &Stop) -> Result<()> 
     stream.write_all(request.as_bytes()).await?;
     let head = timeout(PATIENCE, head(&mut stream)).await.context("no response in time")??;
     ensure!(head.starts_with("HTTP/1.1 200 "), "it was refused: {head}");
+    tally.open();
     let (mut received, mut buffer, mut last) = (String::new(), [0; 4096], 0);
     loop {
         let is_last = stop.is_set();
@@ -231,7 +232,8 @@ fn report(report: &mut Report, streams: usize, tallies: &Tallies) {
         report.bar(&scenario, Bar::at_most(what, value, 0.0, ""));
     }
     report.note(format!(
-        "reloads: {streams} WebSockets with {} messages, {streams} streams with {} events, {} GETs{}",
+        "reloads: {streams} WebSockets with {} messages, {streams} streams with {} events, {} \
+         GETs{}",
         tallies.sockets.done(),
         tallies.streams.done(),
         tallies.gets.done(),

@@ -28,6 +28,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// What clients of one kind have done.
 #[derive(Default)]
 pub struct Tally {
+    /// Clients that have had their first response.
+    opened: AtomicU64,
     done: AtomicU64,
     failed: AtomicU64,
     /// Clients that worked until they were told to end.
@@ -36,6 +38,10 @@ pub struct Tally {
 }
 
 impl Tally {
+    pub fn open(&self) {
+        self.opened.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn succeed(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -49,6 +55,10 @@ impl Tally {
 
     pub fn finish(&self) {
         self.finished.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn opened(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
     }
 
     pub fn done(&self) -> u64 {

@@ -1,7 +1,6 @@
 //! Reloads of `restive proxy` under WebSockets, event streams and requests: none of them may
 //! notice. Every configuration differs from the last, and a reload counts when a response shows it.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -63,7 +62,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let clients = start(&proxy.address, streams, &tallies);
     let outcome = reloads(&proxy, &file, &backend.address, streams, &tallies);
     clients.finish()?;
-    outcome.with_context(|| reasons(&tallies))?;
+    outcome.with_context(|| format!("the reloads ended early ({})", reasons(&tallies)))?;
     report(&mut bench.report, streams, &tallies);
     Ok(())
 }
@@ -232,25 +231,23 @@ fn report(report: &mut Report, streams: usize, tallies: &Tallies) {
         report.bar(&scenario, Bar::at_most(what, value, 0.0, ""));
     }
     report.note(format!(
-        "reloads: {streams} WebSockets with {} messages, {streams} streams with {} events, {} \
-         GETs{}",
+        "reloads: {streams} WebSockets with {} messages, {streams} streams with {} events, {} GETs",
         tallies.sockets.done(),
         tallies.streams.done(),
-        tallies.gets.done(),
-        reasons(tallies)
+        tallies.gets.done()
     ));
+    let reasons = reasons(tallies);
+    if !reasons.is_empty() {
+        report.note(format!("reloads: {reasons}"));
+    }
 }
 
 /// The first failure of each kind of client.
 fn reasons(tallies: &Tallies) -> String {
-    let mut text = String::new();
-    for tally in [&tallies.sockets, &tallies.streams, &tallies.gets] {
-        if let Some(reason) = tally.reason() {
-            // Writing to a string cannot fail.
-            let _ = write!(text, "; {} failed, the first: {reason}", tally.failed());
-        }
-    }
-    text
+    let kinds = [&tallies.sockets, &tallies.streams, &tallies.gets];
+    let failed = kinds.iter().filter_map(|tally| Some((tally.failed(), tally.reason()?)));
+    let lines = failed.map(|(count, reason)| format!("{count} failed, the first: {reason}"));
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]

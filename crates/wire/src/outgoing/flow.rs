@@ -163,8 +163,8 @@ impl Flow {
         }
     }
 
-    /// The longest pause between two pieces from now on, instead of `CallTimeouts::stall`: how long a
-    /// stream may be silent is known when its head is here.
+    /// The longest pause between two pieces from now on, instead of `CallTimeouts::stall`: how long
+    /// a stream may be silent is known when its head is here.
     pub fn set_stall(&mut self, stall: Duration) {
         match &mut self.0 {
             State::Stream(stream) => {

@@ -10,7 +10,7 @@ use crate::usage::{self, SubjectKind, Usages};
 use crate::version::Versioning;
 use crate::{Outside, changelog, openapi};
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, VARY};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, VARY};
 use http::{Method, StatusCode};
 use model::problem::Problem;
 use model::schema::Schema;
@@ -24,6 +24,8 @@ pub type Figures = Arc<dyn Fn(&mut String, bool) + Send + Sync>;
 
 const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 /// For pages that do not change while the service runs.
+/// Says to a proxy that this is a restive server, whose responses it may keep for each credential.
+const RESTIVE_SERVER: HeaderName = HeaderName::from_static("restive-server");
 const FIXED: &str = "public, max-age=300";
 
 pub struct Pages {
@@ -164,7 +166,9 @@ impl Pages {
             "reason": report.reason(),
             "stuck": report.stuck.iter().map(stuck).collect::<Vec<_>>(),
         });
-        Reply::json(status, body.to_string()).header(CACHE_CONTROL, "no-store")
+        Reply::json(status, body.to_string())
+            .header(CACHE_CONTROL, "no-store")
+            .header(RESTIVE_SERVER, env!("CARGO_PKG_VERSION"))
     }
 }
 

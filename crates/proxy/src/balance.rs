@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -33,6 +33,8 @@ pub(crate) struct Backend {
     pub(crate) probe: Target,
     pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<ServerMetrics>,
+    /// It says that it is a restive server, by a header of its health check.
+    pub(crate) is_restive: AtomicBool,
     load: Arc<Load>,
 }
 
@@ -60,7 +62,12 @@ impl Backend {
             health: before.map(|before| before.health.clone()).unwrap_or_default(),
             metrics: before.map(|before| before.metrics.clone()).unwrap_or_default(),
             load: before.map(|before| before.load.clone()).unwrap_or_default(),
+            is_restive: AtomicBool::new(before.is_some_and(Backend::is_restive)),
         }
+    }
+
+    fn is_restive(&self) -> bool {
+        self.is_restive.load(Ordering::Relaxed)
     }
 
     pub(crate) fn active(&self) -> usize {
@@ -139,6 +146,11 @@ impl Pool {
     pub(crate) fn introduced(&self, client: SocketAddr, reached: SocketAddr) -> Vec<Target> {
         let targets = self.backends.iter().map(|backend| &backend.server.target);
         targets.filter_map(|target| target.for_client(client, reached)).collect()
+    }
+
+    /// Whether all servers say that they are restive servers.
+    pub(crate) fn is_restive(&self) -> bool {
+        self.backends.iter().all(|backend| backend.is_restive())
     }
 
     /// A server that was not tried yet. If none is healthy, all are candidates: a wrong health

@@ -2,10 +2,11 @@
 //! taken for a dead one because its check waits behind real requests.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use http::Method;
-use http::header::CONNECTION;
+use http::header::{CONNECTION, HeaderName};
 use http::uri::PathAndQuery;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -18,6 +19,9 @@ use crate::config::Check;
 const FASTER: u32 = 2;
 /// The response to a check is read up to here.
 const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+
+/// A restive server names its version in the response to a health check.
+const RESTIVE_SERVER: HeaderName = HeaderName::from_static("restive-server");
 
 /// Checks all servers of these pools until it is dropped.
 pub(crate) async fn run(pools: Vec<Arc<Pool>>) {
@@ -60,5 +64,8 @@ async fn ask(client: &Client, backend: &Backend, path: &PathAndQuery, timeout: D
         CallTimeouts { deadline: Some(Instant::now() + timeout), ..CallTimeouts::default() };
     let Ok(opened) = client.open(&mut call).await else { return false };
     let is_ok = opened.status.is_success();
+    backend
+        .is_restive
+        .store(is_ok && opened.headers.contains_key(RESTIVE_SERVER), Ordering::Relaxed);
     is_ok && opened.flow.collect(MAX_RESPONSE_BYTES).await.is_ok()
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use http::{Method, Uri};
 use wire::outgoing::Protocol;
 
+use crate::cache::Origin;
 use crate::config::{Action, Config, Cors, Edits, Group, OriginPattern, Route};
 use crate::forward::is_long_poll;
 use crate::route::{self, Routes};
@@ -44,6 +45,10 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
             row(&mut out, "protocol", protocol(group));
             if let Some(prefix) = strip_prefix {
                 row(&mut out, "strip", prefix);
+            }
+            let prefix = strip_prefix.as_deref();
+            if let Ok(forwarded) = route::forwarded(path, url.query(), prefix) {
+                describe_cache(&mut out, route, method, url, forwarded.as_str());
             }
             row(&mut out, "retry", retry_class(method));
             let times = route.timeouts;
@@ -85,6 +90,24 @@ fn protocol(group: &Group) -> &'static str {
         (Protocol::Http1, Some(_)) => "HTTP/1.1 behind a PROXY header",
         (Protocol::Http2, None) => "HTTP/2",
         (Protocol::Http2, Some(_)) => "HTTP/2 behind a PROXY header",
+    }
+}
+
+/// What the cache does with the request, and the key by which it stores the response.
+fn describe_cache(out: &mut String, route: &Route, method: &Method, url: &Uri, path: &str) {
+    if !route.cache || is_long_poll(method, url) {
+        return row(out, "cache", "off");
+    }
+    let is_secure = url.scheme_str() == Some("https");
+    let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let key = Origin::new(is_secure, host).key(0, path);
+    match *method {
+        Method::GET | Method::HEAD => {
+            row(out, "cache", "for as long as the response says; private responses are not stored");
+            row(out, "cache key", key.text());
+        }
+        Method::OPTIONS | Method::TRACE => row(out, "cache", "not used for this method"),
+        _ => row(out, "cache", &format!("removes {}", key.text())),
     }
 }
 

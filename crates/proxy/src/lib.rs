@@ -1,8 +1,8 @@
 //! The reverse proxy. Knows HTTP and its own configuration; knows no store and no schema.
 //!
-//! The way of a request: `route` (site and route) → `limit` → `balance` (a server) → `forward`
-//! (headers, upstream call, response). Files and redirects end at `files` and here. `health` and
-//! `checks` say which servers get requests.
+//! The way of a request: `route` (site and route) → `limit` → `cache` → `balance` (a server) →
+//! `forward` (headers, upstream call, response). Files and redirects end at `files` and here.
+//! `health` and `checks` say which servers get requests.
 
 mod error;
 mod metrics;
@@ -18,6 +18,7 @@ mod limit;
 mod route;
 
 mod forward;
+mod cache;
 mod explain;
 mod pipeline;
 

@@ -9,21 +9,21 @@ use http::header::{
     HOST, HeaderName, LOCATION, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::RwLock;
 use wire::outgoing::{Client, OutgoingLimits};
 use wire::{Answer, Exchange, Fault, Networks, Response, Service};
 
 use crate::balance::{Backend, Pool};
+use crate::cache::{self, Cache};
 use crate::checks;
 use crate::compress::{self, Compressing};
 use crate::config::{Action, Config, Route};
 use crate::cors;
 use crate::error::Failure;
 use crate::files;
+use crate::forward::Forward;
 use crate::forward::headers::{self, Sender};
-use crate::forward::{Forward, Forwarded};
 use crate::metrics::quoted;
 use crate::route::{self, Routes, ServedRoute, ServedSite};
 
@@ -75,6 +75,7 @@ pub struct Settings {
 pub struct Proxy {
     table: RwLock<Arc<Table>>,
     client: Client,
+    cache: Cache,
     settings: Settings,
     /// The name of this instance in `Via` and in request ids.
     name: String,
@@ -91,6 +92,7 @@ struct Table {
 impl Proxy {
     pub fn new(config: Config, settings: Settings) -> Proxy {
         let name = format!("restive-{:08x}", settings.outside.random() as u32);
+        let cache = Cache::new(config.cache_bytes);
         let table = RwLock::new(Arc::new(Table::new(config, None)));
         let limits = OutgoingLimits {
             lookup_ttl: LOOKUP_TTL,
@@ -101,6 +103,7 @@ impl Proxy {
         Proxy {
             table,
             client: Client::with_limits(limits),
+            cache,
             settings,
             name,
             requests: AtomicU64::new(0),
@@ -111,6 +114,7 @@ impl Proxy {
     /// Replaces the configuration. Requests in progress end with the old one; servers that are in
     /// both keep their state.
     pub fn reload(&self, config: Config) {
+        self.cache.resize(config.cache_bytes);
         let mut table = self.table.write();
         *table = Arc::new(Table::new(config, Some(&table)));
     }
@@ -123,6 +127,7 @@ impl Proxy {
     /// The metrics in the Prometheus text format.
     pub fn metrics(&self, out: &mut String) {
         self.table.read().render(out);
+        self.cache.render(out);
     }
 
     async fn answer(&self, exchange: Exchange) -> Response {
@@ -220,7 +225,7 @@ impl Proxy {
                 let forward = Forward {
                     client: &self.client,
                     pool: &table.pools[*group],
-                    route,
+                    route: &served.route,
                     addresses: (from, exchange.local),
                     sender: Sender {
                         peer,
@@ -234,13 +239,15 @@ impl Proxy {
                     path: match normal.is_some() || strip_prefix.is_some() {
                         true => {
                             let prefix = strip_prefix.as_deref();
-                            Some(forwarded_path(path, exchange.uri.query(), prefix)?)
+                            let path = route::forwarded(path, exchange.uri.query(), prefix);
+                            Some(path.map_err(|_| bad_path())?)
                         }
                         false => None,
                     },
                 };
-                let Forwarded { response, backend } = forward.run(exchange).await?;
-                Ok(Answered { response, backend: Some(backend) })
+                let place = (site, served);
+                let (response, backend) = self.cache.forward(forward, place, exchange).await?;
+                Ok(Answered { response, backend })
             }
         }
     }
@@ -315,29 +322,6 @@ fn check_limits(served: &ServedRoute, exchange: &Exchange) -> Result<(), Failure
     })
 }
 
-/// The path for the backend. The query stays as it is.
-fn forwarded_path(
-    path: &str,
-    query: Option<&str>,
-    strip_prefix: Option<&str>,
-) -> Result<PathAndQuery, Failure> {
-    let stripped = strip_prefix.and_then(|prefix| path.strip_prefix(prefix));
-    let path = match stripped {
-        Some("") => "/",
-        Some(rest) if rest.starts_with('/') => {
-            // Two slashes at the beginning would be the name of a host for some servers.
-            let slashes = rest.len() - rest.trim_start_matches('/').len();
-            &rest[slashes - 1..]
-        }
-        _ => path,
-    };
-    let whole = match query {
-        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
-        None => PathAndQuery::try_from(path),
-    };
-    whole.map_err(|_| bad_path())
-}
-
 /// `{path}` in the target stands for the path, `{host}` for the host.
 fn redirect(to: &str, status: StatusCode, path: &str, exchange: &Exchange) -> Response {
     let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
@@ -368,16 +352,19 @@ fn secure(headers: &mut HeaderMap, is_secure: bool) {
 
 impl Table {
     fn new(config: Config, before: Option<&Table>) -> Table {
-        let Config { groups, sites } = config;
+        let Config { groups, sites, .. } = config;
+        let mut routes = Routes::new(sites, before.map(|before| &before.routes));
+        for site in &mut routes.sites {
+            for served in &mut site.routes {
+                served.identity = cache::identity(&site.name, &served.route, &groups);
+            }
+        }
         let pool = |group: crate::config::Group| {
             let mut old = before.into_iter().flat_map(|before| &before.pools);
             let same = old.find(|pool| pool.group.name == group.name);
             Arc::new(Pool::new(group, same.map(|pool| &**pool)))
         };
-        Table {
-            routes: Routes::new(sites, before.map(|before| &before.routes)),
-            pools: groups.into_iter().map(pool).collect(),
-        }
+        Table { routes, pools: groups.into_iter().map(pool).collect() }
     }
 
     fn render(&self, out: &mut String) {

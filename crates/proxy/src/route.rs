@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::uri::PathAndQuery;
 use percent_encoding::percent_decode_str;
 
 use crate::config::{HostPattern, PathPattern, Route, Site};
@@ -22,7 +23,9 @@ pub(crate) struct ServedSite {
 }
 
 pub(crate) struct ServedRoute {
-    pub(crate) route: Route,
+    pub(crate) route: Arc<Route>,
+    /// Names the route with all its settings in the cache.
+    pub(crate) identity: u64,
     /// The path as the least strict server reads it.
     loose: PathPattern,
     pub(crate) state: Arc<RouteState>,
@@ -51,7 +54,8 @@ impl Routes {
                 .map(|route| ServedRoute {
                     state: state(&route.path).unwrap_or_default(),
                     loose: loose_pattern(&route.path),
-                    route,
+                    identity: 0,
+                    route: Arc::new(route),
                 })
                 .collect();
             routes.sort_by_key(|served| std::cmp::Reverse(served.route.path.precedence()));
@@ -127,6 +131,29 @@ pub(crate) fn normal(path: &str) -> Result<Option<String>, BadPath> {
         true => Err(BadPath),
         false => Ok(normal.filter(|normal| normal != path)),
     }
+}
+
+/// The path and query for the backend. The query stays as it is.
+pub(crate) fn forwarded(
+    path: &str,
+    query: Option<&str>,
+    strip_prefix: Option<&str>,
+) -> Result<PathAndQuery, BadPath> {
+    let stripped = strip_prefix.and_then(|prefix| path.strip_prefix(prefix));
+    let path = match stripped {
+        Some("") => "/",
+        Some(rest) if rest.starts_with('/') => {
+            // Two slashes at the beginning would be the name of a host for some servers.
+            let slashes = rest.len() - rest.trim_start_matches('/').len();
+            &rest[slashes - 1..]
+        }
+        _ => path,
+    };
+    let whole = match query {
+        Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),
+        None => PathAndQuery::try_from(path),
+    };
+    whole.map_err(|_| BadPath)
 }
 
 /// How often a path may be encoded: a server that decodes more often is not known.

@@ -16,10 +16,12 @@ pub use parse::parse;
 pub use reader::ConfigError;
 
 /// Everything that a reload replaces.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Config {
     pub groups: Vec<Group>,
     pub sites: Vec<Site>,
+    /// The memory of the cache; 0 turns it off.
+    pub cache_bytes: u64,
 }
 
 /// Backends that serve the same content.
@@ -129,6 +131,8 @@ pub struct Route {
     pub cors: Option<Cors>,
     /// Whether responses are compressed that gain from it.
     pub compress: bool,
+    /// Whether responses are stored and used again, as far as they allow it.
+    pub cache: bool,
 }
 
 /// An exact path, or a prefix that ends with `/*`.
@@ -202,6 +206,9 @@ pub const MAX_WAITING: usize = 1_024;
 /// surprise of its users, and a limit protects backends that read bodies into memory.
 pub const MAX_BODY_BYTES: u64 = 64 << 20;
 
+/// The memory of the cache. 64 MiB: some ten thousand pages, on any machine.
+pub const CACHE_BYTES: u64 = 64 << 20;
+
 impl Config {
     /// All requests go to these servers, with the default settings.
     pub fn simple(servers: &[String]) -> Result<Config, String> {
@@ -214,7 +221,7 @@ impl Config {
             Action::Forward { group: 0, strip_prefix: None },
         );
         let site = Site { hosts: Vec::new(), routes: vec![route], security_headers: true };
-        Ok(Config { groups: vec![group], sites: vec![site] })
+        Ok(Config { groups: vec![group], sites: vec![site], cache_bytes: CACHE_BYTES })
     }
 }
 
@@ -269,6 +276,7 @@ impl Route {
             rate_limit: None,
             cors: None,
             compress: true,
+            cache: true,
         }
     }
 }

@@ -12,8 +12,8 @@ use wire::outgoing::{Protocol, ProxyProtocol};
 use super::cors::cors;
 use super::reader::{Node, Report, Table, Text, table, text, wrong_type};
 use super::{
-    Action, Balance, Check, Config, ConfigError, Edits, Group, HostPattern, PathPattern, RateLimit,
-    Route, Server, Site, Timeouts,
+    Action, Balance, CACHE_BYTES, Check, Config, ConfigError, Edits, Group, HostPattern,
+    PathPattern, RateLimit, Route, Server, Site, Timeouts,
 };
 
 /// The longest of all times in the file.
@@ -47,7 +47,8 @@ pub fn parse(source: &str) -> Result<Config, Vec<ConfigError>> {
         }
     };
     let file = Table::new("the file", 0, tree.get_ref());
-    file.allow(&mut report, &["backends", "sites"]);
+    file.allow(&mut report, &["backends", "cache_size", "sites"]);
+    let cache_bytes = file.bytes(&mut report, "cache_size").unwrap_or(CACHE_BYTES);
     let groups = groups(&mut report, &file);
     let names: BTreeMap<&str, usize> =
         groups.iter().enumerate().map(|(place, group)| (group.name.as_str(), place)).collect();
@@ -58,7 +59,7 @@ pub fn parse(source: &str) -> Result<Config, Vec<ConfigError>> {
     let sites: Vec<Site> = tables.iter().map(|table| site(&mut report, table, &names)).collect();
     refuse_shared_hosts(&mut report, &tables, &sites);
     match report.finish() {
-        errors if errors.is_empty() => Ok(Config { groups, sites }),
+        errors if errors.is_empty() => Ok(Config { groups, sites, cache_bytes }),
         errors => Err(errors),
     }
 }
@@ -241,6 +242,7 @@ const ROUTE_KEYS: &[&str] = &[
     "rate_limit",
     "cors",
     "compress",
+    "cache",
 ];
 
 fn route(
@@ -278,6 +280,9 @@ fn route(
         if route.rate_limit.is_none() {
             report.add(text.at, "`rate_limit` is requests per window, such as \"100/1s\"");
         }
+    }
+    if let Some(cache) = table.word(report, "cache", &[("on", true), ("off", false)]) {
+        route.cache = cache;
     }
     Some(route)
 }

@@ -31,8 +31,8 @@ const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
 /// What a request is forwarded with.
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) pool: &'a Pool,
-    pub(crate) route: &'a Route,
+    pub(crate) pool: &'a Arc<Pool>,
+    pub(crate) route: &'a Arc<Route>,
     pub(crate) sender: Sender<'a>,
     /// The path for the backend, if it differs from that of the request.
     pub(crate) path: Option<PathAndQuery>,

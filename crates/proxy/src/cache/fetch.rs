@@ -1,0 +1,89 @@
+//! A request to the backend that does not depend on the client's connection.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Version};
+use wire::outgoing::Client;
+use wire::{Body, Exchange, Hints};
+
+use crate::balance::Pool;
+use crate::config::Route;
+use crate::error::Failure;
+use crate::forward::headers::Sender;
+use crate::forward::{Forward, Forwarded};
+
+/// What a request is forwarded with, owned.
+pub(crate) struct Fetch {
+    client: Client,
+    pool: Arc<Pool>,
+    route: Arc<Route>,
+    peer: IpAddr,
+    address: IpAddr,
+    is_trusted: bool,
+    is_secure: bool,
+    version: Version,
+    name: Box<str>,
+    request_id: Box<str>,
+    addresses: (SocketAddr, SocketAddr),
+    path: Option<PathAndQuery>,
+}
+
+impl Fetch {
+    pub(crate) fn of(forward: &Forward<'_>) -> Fetch {
+        let sender = &forward.sender;
+        Fetch {
+            client: forward.client.clone(),
+            pool: forward.pool.clone(),
+            route: forward.route.clone(),
+            peer: sender.peer,
+            address: sender.client,
+            is_trusted: sender.is_trusted,
+            is_secure: sender.is_secure,
+            version: sender.version,
+            name: sender.name.into(),
+            request_id: sender.request_id.into(),
+            addresses: forward.addresses,
+            path: forward.path.clone(),
+        }
+    }
+
+    pub(crate) async fn run(&self, exchange: Exchange) -> Result<Forwarded, Failure> {
+        let forward = Forward {
+            client: &self.client,
+            pool: &self.pool,
+            route: &self.route,
+            sender: Sender {
+                peer: self.peer,
+                client: self.address,
+                is_trusted: self.is_trusted,
+                is_secure: self.is_secure,
+                version: self.version,
+                name: &self.name,
+                request_id: &self.request_id,
+            },
+            path: self.path.clone(),
+            addresses: self.addresses,
+        };
+        forward.run(exchange).await
+    }
+}
+
+/// A GET request like this one, with these headers and without a body.
+pub(crate) fn get(exchange: &Exchange, headers: HeaderMap, hints: Hints) -> Exchange {
+    Exchange {
+        method: Method::GET,
+        uri: exchange.uri.clone(),
+        version: exchange.version,
+        headers,
+        peer: exchange.peer,
+        local: exchange.local,
+        client: exchange.client,
+        is_client_known: exchange.is_client_known,
+        is_proxied: exchange.is_proxied,
+        is_secure: exchange.is_secure,
+        body: Body::empty(),
+        hints,
+    }
+}

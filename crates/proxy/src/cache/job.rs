@@ -176,7 +176,7 @@ impl Job {
             Payload::Stream(chunks) => chunks.length_bytes(),
             Payload::TakeOver(_) | Payload::Later(_) => return Err(NotStored("upgrade")),
         };
-        if length_bytes.is_some_and(|length| length > self.shared.store.max_body_bytes()) {
+        if length_bytes.is_some_and(|length| length > self.shared.store.max_body_bytes(&self.key)) {
             return Err(NotStored("size"));
         }
         let charge = self.shared.filling.take(length_bytes.unwrap_or(0));
@@ -214,7 +214,7 @@ impl Job {
     }
 
     async fn read(&self, chunks: &mut Box<dyn Chunks>, head: &Head) -> Read {
-        let most = self.shared.store.max_body_bytes();
+        let most = self.shared.store.max_body_bytes(&self.key);
         let mut total = 0;
         loop {
             match poll_fn(|cx| chunks.poll_chunk(cx)).await {

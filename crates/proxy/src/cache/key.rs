@@ -37,6 +37,8 @@ pub(crate) struct Key {
     route: u64,
     /// Scheme, host, path and query, and what a trusted proxy adds to them.
     text: Box<str>,
+    /// The text has a credential: only its holder gets the entry.
+    pub(crate) is_private: bool,
 }
 
 /// The origin of a request: what its key has before the path.
@@ -78,7 +80,7 @@ impl Origin {
     /// The key of a request. `path` is the path and query for the backend.
     pub(crate) fn key(&self, route: u64, path: &str) -> Key {
         let text = [&self.text, path, &self.forwarded].concat();
-        Key { route, text: text.into() }
+        Key { route, text: text.into(), is_private: false }
     }
 
     /// The key of a URL in a response, if it has the same origin (RFC 9111 4.4).
@@ -113,7 +115,7 @@ impl Key {
             // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
-        Key { text: text.into(), ..*self }
+        Key { route: self.route, text: text.into(), is_private: true }
     }
 
     pub(crate) fn weight_bytes(&self) -> usize {

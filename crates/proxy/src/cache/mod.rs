@@ -115,7 +115,7 @@ impl Cache {
         (site, served): (&ServedSite, &ServedRoute),
         exchange: Exchange,
     ) -> Result<Served, Failure> {
-        if !served.route.cache || self.0.store.max_body_bytes() == 0 {
+        if !served.route.cache || self.0.store.is_off() {
             return plain(forward, exchange).await;
         }
         let class = Class::of(&exchange);

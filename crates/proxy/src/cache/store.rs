@@ -24,8 +24,11 @@ pub(crate) const MAX_VARIANTS: usize = 8;
 const MIN_ENTRY_BYTES: u64 = 1024;
 /// Parts of the cache with a lock each. 4: the worker threads of a small machine.
 const SHARDS: usize = 4;
-/// One URL has at most this part of a shard, one response at most a quarter of that.
+/// One URL has at most this part of a shard, one response at most half of that.
 const URLS_PER_SHARD: u64 = 4;
+/// The part of the cache for entries of one credential each. They have it for themselves: a client
+/// that reads much of its own must not push out what is for all.
+const PRIVATE_PART: u64 = 4;
 
 /// A stored response.
 #[derive(Debug)]
@@ -41,80 +44,96 @@ pub(crate) struct Stored {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Variants(Arc<[Arc<Stored>]>);
 
+type Entries = Cache<Key, Variants, Weight, DefaultHashBuilder, Evictions>;
+
 pub(crate) struct Store {
-    entries: Cache<Key, Variants, Weight, DefaultHashBuilder, Evictions>,
+    shared: Entries,
+    private: Entries,
     evicted: Arc<AtomicU64>,
 }
 
 impl Store {
     pub(crate) fn new(size_bytes: u64) -> Store {
         let evicted = Arc::<AtomicU64>::default();
-        let options = OptionsBuilder::new()
-            .shards(SHARDS)
-            .estimated_items_capacity((size_bytes / (16 * 1024)).max(64) as usize)
-            .weight_capacity(size_bytes)
-            .build()
-            .expect("items and weight are set");
-        let hasher = DefaultHashBuilder::default();
-        let entries = Cache::with_options(options, Weight, hasher, Evictions(evicted.clone()));
-        Store { entries, evicted }
+        let entries = |size_bytes: u64| {
+            let options = OptionsBuilder::new()
+                .shards(SHARDS)
+                .estimated_items_capacity((size_bytes / (16 * 1024)).max(1024) as usize)
+                .weight_capacity(size_bytes)
+                .build()
+                .expect("items and weight are set");
+            let hasher = DefaultHashBuilder::default();
+            Cache::with_options(options, Weight, hasher, Evictions(evicted.clone()))
+        };
+        let private_bytes = size_bytes / PRIVATE_PART;
+        let (shared, private) = (entries(size_bytes - private_bytes), entries(private_bytes));
+        Store { shared, private, evicted }
     }
 
     /// A smaller cache evicts at once.
     pub(crate) fn resize(&self, size_bytes: u64) {
-        if size_bytes != self.entries.capacity() {
-            self.entries.set_capacity(size_bytes);
-        }
+        let private_bytes = size_bytes / PRIVATE_PART;
+        self.shared.set_capacity(size_bytes - private_bytes);
+        self.private.set_capacity(private_bytes);
     }
 
-    /// The largest body that is stored now.
-    pub(crate) fn max_body_bytes(&self) -> u64 {
-        MAX_ENTRY_BYTES.min(self.max_url_bytes() / 4)
+    pub(crate) fn is_off(&self) -> bool {
+        self.shared.capacity() == 0
     }
 
-    fn max_url_bytes(&self) -> u64 {
-        self.entries.shard_capacity() / URLS_PER_SHARD
+    fn entries(&self, key: &Key) -> &Entries {
+        if key.is_private { &self.private } else { &self.shared }
+    }
+
+    /// The largest body that is stored under such a key.
+    pub(crate) fn max_body_bytes(&self, key: &Key) -> u64 {
+        MAX_ENTRY_BYTES.min(self.max_url_bytes(key) / 2)
+    }
+
+    fn max_url_bytes(&self, key: &Key) -> u64 {
+        self.entries(key).shard_capacity() / URLS_PER_SHARD
     }
 
     pub(crate) fn variants(&self, key: &Key) -> Option<Variants> {
-        self.entries.get(key)
+        self.entries(key).get(key)
     }
 
     /// Adds a response in place of the one with the same selection. The caller has the lock for
     /// writers.
     pub(crate) fn insert(&self, key: &Key, stored: Arc<Stored>) {
-        let before = self.entries.peek(key).unwrap_or_default();
+        let before = self.entries(key).peek(key).unwrap_or_default();
         let others = before.0.iter().filter(|other| other.selection != stored.selection);
-        let mut left = self.max_url_bytes().saturating_sub(stored.weight_bytes());
+        let mut left = self.max_url_bytes(key).saturating_sub(stored.weight_bytes());
         let mut kept = vec![stored.clone()];
         for other in others.take(MAX_VARIANTS - 1) {
             let Some(rest) = left.checked_sub(other.weight_bytes()) else { break };
             left = rest;
             kept.push(other.clone());
         }
-        self.entries.insert(key.clone(), Variants(kept.into()));
+        self.entries(key).insert(key.clone(), Variants(kept.into()));
     }
 
     pub(crate) fn remove(&self, key: &Key) -> bool {
-        self.entries.remove(key).is_some()
+        self.entries(key).remove(key).is_some()
     }
 
     /// Removes one response.
     pub(crate) fn remove_variant(&self, key: &Key, gone: &Selection) {
-        let Some(before) = self.entries.peek(key) else { return };
+        let entries = self.entries(key);
+        let Some(before) = entries.peek(key) else { return };
         let kept: Vec<_> = before.0.iter().filter(|one| one.selection != *gone).cloned().collect();
         match kept.is_empty() {
-            true => drop(self.entries.remove(key)),
-            false => self.entries.insert(key.clone(), Variants(kept.into())),
+            true => drop(entries.remove(key)),
+            false => entries.insert(key.clone(), Variants(kept.into())),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+        self.shared.len() + self.private.len()
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
-        self.entries.weight()
+        self.shared.weight() + self.private.weight()
     }
 
     pub(crate) fn evicted(&self) -> u64 {

@@ -250,13 +250,13 @@ fn a_write_overtakes_a_response_on_its_way_into_the_cache() {
 #[test]
 fn large_bodies_pass_through_whole_and_are_not_stored() {
     let origin = Origin::start();
-    // An entry has at most a 64th of the cache.
+    // An entry has at most 3/128 of the cache: 384 KiB of 16 MiB.
     let proxy = origin.proxy("");
-    let body = "0123456789".repeat(30_000);
+    let body = "0123456789".repeat(40_000);
     let known = format!("200|cache-control: max-age=60|={body}");
     origin.will("/known", &[&known]);
     origin.will("/chunked", &[&format!("{known}|chunked")]);
-    origin.will("/small", &[&format!("200|cache-control: max-age=60|={}", &body[..200_000])]);
+    origin.will("/small", &[&format!("200|cache-control: max-age=60|={}", &body[..380_000])]);
     for round in 1..=2 {
         let got = send(&proxy, "GET /known");
         assert_eq!((got.body.len(), origin.count("/known")), (body.len(), round));
@@ -264,7 +264,7 @@ fn large_bodies_pass_through_whole_and_are_not_stored() {
         assert!(got.body.len() > body.len() && got.body.ends_with("0\r\n\r\n"));
         assert!(got.body.contains(&body[..1000]));
         assert_eq!(origin.count("/chunked"), round);
-        assert_eq!(send(&proxy, "GET /small").body.len(), 200_000);
+        assert_eq!(send(&proxy, "GET /small").body.len(), 380_000);
     }
     assert_eq!(origin.count("/small"), 1);
 }

@@ -1,7 +1,7 @@
 //! The cache of the proxy: requests by which a client tries to store its own response for others,
 //! fields that are not stored, and how the cache is turned off.
 
-use crate::proxy::configured;
+use crate::proxy::{configured, proxy};
 use crate::proxy_origin::{Origin, check, send};
 
 // tidy: table
@@ -107,6 +107,24 @@ fn no_request_can_poison_the_cache() {
     let seen = &origin.seen("/x")[0];
     assert_eq!(seen.header("x-forwarded-host"), Some("shop.test"));
     assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
+}
+
+#[test]
+fn what_a_trusted_proxy_says_about_the_url_is_part_of_the_key() {
+    let origin = Origin::start();
+    let proxy = proxy(&[origin.address], &["--trusted-proxies", "127.0.0.1"]);
+    origin.will("/a", &["200|cache-control: max-age=60"]);
+    let client = "x-forwarded-for: 192.0.2.7";
+    for (fields, body) in [
+        ("x-forwarded-proto: http|x-forwarded-host: shop.test", "1"),
+        ("x-forwarded-proto: https|x-forwarded-host: shop.test", "2"),
+        ("x-forwarded-proto: http|x-forwarded-host: evil.test", "3"),
+        ("x-forwarded-proto: http|x-forwarded-host: shop.test", "1"),
+        ("x-forwarded-proto: https|x-forwarded-host: shop.test", "2"),
+    ] {
+        let got = send(&proxy, &format!("GET /a|{client}|{fields}"));
+        assert_eq!((got.status, got.body.as_str()), (200, body), "{fields}: {got:?}");
+    }
 }
 
 #[test]

@@ -19,9 +19,11 @@ mod route;
 
 mod forward;
 mod cache;
+mod record;
 mod explain;
 mod pipeline;
 
 pub use config::{Config, ConfigError};
 pub use explain::explain;
-pub use pipeline::{Line, Outside, Proxy, Settings};
+pub use pipeline::{Proxy, Settings};
+pub use record::{Line, Outside};

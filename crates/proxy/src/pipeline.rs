@@ -1,6 +1,6 @@
 //! The steps of a request, and the tables that a reload replaces.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,6 +25,7 @@ use crate::files;
 use crate::forward::Forward;
 use crate::forward::headers::{self, Sender};
 use crate::metrics::quoted;
+use crate::record::{Outside, Record};
 use crate::route::{self, Routes, ServedRoute, ServedSite};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
@@ -38,31 +39,6 @@ const LOOKUP_TTL: Duration = Duration::from_secs(10);
 const IDLE_PER_SERVER: usize = 256;
 /// Idle connections in all. 4,096: at some 10 KiB each, 40 MiB.
 const IDLE_TOTAL: usize = 4_096;
-
-/// What the proxy needs from the process.
-pub trait Outside: Send + Sync {
-    /// Writes a line of the access log.
-    fn log(&self, line: &Line<'_>);
-
-    /// Random bytes, for the name of this instance.
-    fn random(&self) -> u64;
-}
-
-/// One request in the access log.
-#[derive(Debug)]
-pub struct Line<'a> {
-    pub request_id: &'a str,
-    pub method: &'a str,
-    pub path: &'a str,
-    pub status: u16,
-    pub duration_us: u64,
-    /// Bytes of the body, where its length is known.
-    pub bytes: u64,
-    pub client: IpAddr,
-    pub error: Option<&'a str>,
-    /// The server that answered.
-    pub backend: Option<&'a str>,
-}
 
 /// Settings that a reload does not change.
 pub struct Settings {
@@ -131,10 +107,8 @@ impl Proxy {
     }
 
     async fn answer(&self, exchange: Exchange) -> Response {
-        let began = Instant::now();
         let id = self.request_id();
-        let (method, uri, client) =
-            (exchange.method.clone(), exchange.uri.clone(), exchange.client);
+        let record = Record::begin(&*self.settings.outside, &id, &exchange);
         let is_secure = exchange.is_secure;
         let asked = Asked::of(&exchange);
         let table = self.table.read().clone();
@@ -155,21 +129,11 @@ impl Proxy {
         {
             response.headers.insert(REQUEST_ID, id);
         }
-        let duration_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(served) = seen.route {
-            served.state.metrics.count(response.status, duration_us);
+            served.state.metrics.count(response.status, record.duration_us());
         }
-        self.settings.outside.log(&Line {
-            request_id: &id,
-            method: method.as_str(),
-            path: uri.path(),
-            status: response.status.as_u16(),
-            duration_us,
-            bytes: response.body.length_bytes().unwrap_or(0),
-            client,
-            error,
-            backend: backend.as_ref().map(|backend| backend.server.url.as_str()),
-        });
+        let backend = backend.as_ref().map(|backend| backend.server.url.as_str());
+        record.finish(&response, error, backend);
         response
     }
 
@@ -191,6 +155,9 @@ impl Proxy {
         id: &str,
         seen: &mut Seen<'t>,
     ) -> Result<Answered, Failure> {
+        if exchange.is_misdirected {
+            return Err(misdirected());
+        }
         headers::check(&exchange.headers, &self.name)?;
         let normal = route::normal(exchange.uri.path()).map_err(|_| bad_path())?;
         let path = normal.as_deref().unwrap_or(exchange.uri.path());
@@ -218,6 +185,7 @@ impl Proxy {
             }
             Action::Forward { group, strip_prefix } => {
                 let peer = exchange.peer.ip();
+                let certificate = exchange.client_certificate.clone();
                 // The port of a client behind another proxy is not known.
                 let is_direct = exchange.client == peer.to_canonical();
                 let port = if is_direct { exchange.peer.port() } else { 0 };
@@ -235,6 +203,7 @@ impl Proxy {
                         version: exchange.version,
                         name: &self.name,
                         request_id: id,
+                        certificate: certificate.as_deref(),
                     },
                     path: match normal.is_some() || strip_prefix.is_some() {
                         true => {
@@ -298,6 +267,12 @@ fn bad_path() -> Failure {
     let message = "The path has dot segments, escapes that are not valid, or slashes, semicolons \
                    or escapes that servers read differently; write it in its shortest form.";
     Failure::bad_request("malformed_request", message)
+}
+
+fn misdirected() -> Failure {
+    let message = "This connection was made for another host, which has another certificate. \
+                   Open a new one.";
+    Failure::new(StatusCode::MISDIRECTED_REQUEST, "misdirected_request", message)
 }
 
 fn unknown_host() -> Failure {
@@ -406,6 +381,8 @@ impl Service for Proxy {
     fn refuse(&self, fault: Fault) -> Response {
         let id = self.request_id();
         let mut response = Failure::wire(fault).response(&id);
+        // Whether TLS is spoken is not known here.
+        secure(&mut response.headers, false);
         if let Ok(id) = HeaderValue::from_str(&id) {
             response.headers.insert(REQUEST_ID, id);
         }

@@ -143,9 +143,30 @@ pub struct Proxy {
     pub data: Data,
     #[command(flatten)]
     pub listening: Listening,
+    #[command(flatten)]
+    pub clients: ClientCertificates,
     /// Log each request as one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,
+}
+
+/// Certificates of clients, with HTTPS.
+#[derive(Arguments)]
+pub struct ClientCertificates {
+    /// With HTTPS: ask clients for a certificate of these authorities (PEM)
+    #[arg(long, value_name = "FILE", env = "RESTIVE_CLIENT_CA")]
+    pub client_ca: Option<PathBuf>,
+    /// With --client-ca: clients without a certificate
+    #[arg(long, value_name = "MODE", env = "RESTIVE_CLIENT_AUTH", default_value = "require")]
+    pub client_auth: ClientAuth,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ClientAuth {
+    /// Are refused
+    Require,
+    /// Are served; backends see that there is none
+    Request,
 }
 
 /// Where requests go: servers for all of them, or a file with sites and routes.

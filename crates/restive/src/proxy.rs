@@ -9,7 +9,7 @@ use crate::outside::System;
 use crate::process;
 use crate::serve::LogWriter;
 use crate::stop::{self, Part, Progress};
-use crate::tls::Secured;
+use crate::tls::{self, Secured};
 use anyhow::{Context as _, bail};
 use api::{AccessLog, Outside as _};
 use http::{Method, StatusCode, Uri};
@@ -127,7 +127,10 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let address = args.listening.listen.ip();
         data::make(&args.data.data)
             .with_context(|| format!("{} cannot be created", args.data.data.display()))?;
-        listeners = listeners.secure(Secured::load(source, &args.data.data, address)?);
+        let clients = tls::clients(&args.clients)?;
+        listeners = listeners.secure(Secured::load(source, &args.data.data, address, clients)?);
+    } else if args.clients.client_ca.is_some() {
+        bail!("--client-ca needs HTTPS, which is not served; add --tls or --tls-cert");
     }
     data::block_on(async move {
         let watchdog = Watchdog::new();

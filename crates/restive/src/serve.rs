@@ -69,8 +69,8 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
     if let Some(source) = source {
-        listeners =
-            listeners.secure(Secured::load(source, &serve.data.data, serve.listening.listen.ip())?);
+        let address = serve.listening.listen.ip();
+        listeners = listeners.secure(Secured::load(source, &serve.data.data, address, None)?);
     }
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {

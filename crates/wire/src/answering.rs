@@ -59,6 +59,8 @@ pub(crate) fn exchange(
     };
     let exchange = Exchange {
         is_client_known: link.is_client_known(&head.headers),
+        is_misdirected: link.is_misdirected(&head.headers),
+        client_certificate: link.client_certificate(),
         is_proxied: link.is_proxied(),
         method: head.method,
         uri: head.uri,

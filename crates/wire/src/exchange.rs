@@ -1,6 +1,7 @@
 //! The two values that cross the seam: what was asked and what is answered.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode, Uri, Version};
 
@@ -8,6 +9,7 @@ use crate::body::Body;
 use crate::hints::Hints;
 use crate::memory::Holder;
 use crate::payload::Payload;
+use crate::tls::ClientCertificate;
 
 /// One request as the service sees it, already admitted: framing is unambiguous, there is exactly
 /// one valid `Host` (HTTP/1.0 may have none), and `uri` is in origin form: the path begins with
@@ -39,6 +41,10 @@ pub struct Exchange {
     pub is_proxied: bool,
     /// The connection uses TLS.
     pub is_secure: bool,
+    /// The host has another certificate than the one that the client has seen in its handshake.
+    pub is_misdirected: bool,
+    /// Under TLS, if clients are asked for one.
+    pub client_certificate: Option<Arc<ClientCertificate>>,
     pub body: Body,
     /// Sends early hints (103) before the answer is made.
     pub hints: Hints,

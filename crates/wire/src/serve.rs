@@ -155,6 +155,9 @@ async fn prelude(
     };
     match tls.accept(stream).await? {
         Accepted::Secured(stream, protocol) => {
+            if let Some(session) = stream.session() {
+                link.set_shown(tls.shown(session.server_name(), session.peer_certificates()));
+            }
             serve_http(registration, stream, protocol);
             Ok(None)
         }

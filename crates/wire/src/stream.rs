@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustls::ServerConnection;
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -26,6 +27,14 @@ pub(crate) struct Written {
 }
 
 impl Stream {
+    /// Under TLS: what the handshake agreed on.
+    pub(crate) fn session(&self) -> Option<&ServerConnection> {
+        match self {
+            Stream::Plain(_) => None,
+            Stream::Tls(stream) => Some(stream.get_ref().1),
+        }
+    }
+
     fn socket(&self) -> &TcpStream {
         match self {
             Stream::Plain(stream) => stream,

@@ -15,12 +15,17 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Version};
 
+use wire::tls::ClientCertificate;
+
 use crate::config::Edits;
 use crate::error::Failure;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+const X_CLIENT_SUBJECT: HeaderName = HeaderName::from_static("x-client-subject");
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -78,6 +83,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) name: &'a str,
     /// The id of the request in the log.
     pub(crate) request_id: &'a str,
+    /// The certificate that the client has shown to this proxy.
+    pub(crate) certificate: Option<&'a ClientCertificate>,
 }
 
 /// Whether a request is safe to forward.
@@ -131,6 +138,7 @@ pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits
     }
     add_forwarding(headers, sender);
     add_via(headers, sender);
+    add_certificate(headers, sender);
     if let Ok(id) = HeaderValue::from_str(sender.request_id) {
         headers.insert(X_REQUEST_ID, id);
     }
@@ -190,7 +198,8 @@ pub(crate) fn keeps_request_trailer(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_forged = text.starts_with("x-forwarded-")
         || text.contains('_')
-        || [FORWARDED, VIA, X_REAL_IP, X_REQUEST_ID].contains(name);
+        || [FORWARDED, VIA, X_REAL_IP, X_REQUEST_ID].contains(name)
+        || [CLIENT_CERT, CLIENT_CERT_CHAIN, X_CLIENT_SUBJECT].contains(name);
     !is_forged && !HOP_BY_HOP.contains(name)
 }
 
@@ -308,6 +317,25 @@ fn forwarded(chain: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&text).ok()
 }
 
+/// Says who the client has proved to be (RFC 9440). What a peer says about it that is not trusted
+/// is removed, also if clients are asked for no certificates.
+fn add_certificate(headers: &mut HeaderMap, sender: Sender<'_>) {
+    if sender.is_trusted && sender.certificate.is_none() {
+        return;
+    }
+    for name in [CLIENT_CERT, CLIENT_CERT_CHAIN, X_CLIENT_SUBJECT] {
+        headers.remove(name);
+    }
+    let Some(certificate) = sender.certificate else { return };
+    if let Ok(subject) = HeaderValue::from_str(certificate.subject()) {
+        headers.insert(X_CLIENT_SUBJECT, subject);
+    }
+    let der = BASE64_STANDARD.encode(certificate.der());
+    if let Ok(der) = HeaderValue::from_str(&format!(":{der}:")) {
+        headers.insert(CLIENT_CERT, der);
+    }
+}
+
 fn add_via(headers: &mut HeaderMap, sender: Sender<'_>) {
     let version = match sender.version {
         Version::HTTP_10 => "1.0",
@@ -341,6 +369,7 @@ mod tests {
             version: Version::HTTP_11,
             name: "restive-1",
             request_id: "req_1",
+            certificate: None,
         }
     }
 
@@ -365,8 +394,12 @@ mod tests {
                 ("x-forwarded-host", "evil.example"),
                 ("x-real-ip", "1.1.1.1"),
                 ("forwarded", "for=1.1.1.1"),
+                ("x-client-subject", "CN=admin"),
+                ("client-cert", ":MA==:"),
             ],
         );
+        assert_eq!(value(&headers, "x-client-subject"), None);
+        assert_eq!(value(&headers, "client-cert"), None);
         assert_eq!(value(&headers, "x-forwarded-for"), Some("10.0.0.9"));
         assert_eq!(value(&headers, "x-real-ip"), Some("10.0.0.9"));
         assert_eq!(value(&headers, "x-forwarded-proto"), Some("https"));

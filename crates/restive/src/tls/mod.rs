@@ -3,7 +3,7 @@
 
 mod acme;
 
-use crate::args::{self, TlsMode};
+use crate::args::{self, ClientAuth, TlsMode};
 use crate::redirect::Tokens;
 use acme::{Acme, AcmeClient};
 use anyhow::{Context as _, bail};
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use wire::Tls;
-use wire::tls::Certificate;
+use wire::tls::{Certificate, ClientAuthorities};
 
 /// Maximum length of a host name (RFC 1035).
 const NAME_CHARS: usize = 253;
@@ -47,6 +47,16 @@ pub enum Source {
 pub struct Pair {
     cert: PathBuf,
     key: PathBuf,
+}
+
+/// The authorities of clients that the arguments name.
+pub fn clients(given: &args::ClientCertificates) -> anyhow::Result<Option<ClientAuthorities>> {
+    let Some(file) = &given.client_ca else { return Ok(None) };
+    let shown = file.display();
+    let text = fs::read(file).with_context(|| format!("--client-ca {shown} cannot be read"))?;
+    let is_required = given.client_auth == ClientAuth::Require;
+    let authorities = ClientAuthorities::from_pem(&text, is_required);
+    authorities.map(Some).with_context(|| format!("--client-ca {shown} cannot be used"))
 }
 
 /// The source that the arguments name; `None` without TLS.
@@ -114,14 +124,19 @@ struct Stamp(i64, i64, u64, u64);
 
 impl Secured {
     /// Reads the files, or creates them in the data folder.
-    pub fn load(source: Source, data: &Path, listen: IpAddr) -> anyhow::Result<Secured> {
+    pub fn load(
+        source: Source,
+        data: &Path,
+        listen: IpAddr,
+        clients: Option<ClientAuthorities>,
+    ) -> anyhow::Result<Secured> {
         let (pairs, is_self_signed) = match source {
             Source::Files(pairs) => (pairs, false),
             Source::SelfSigned => (vec![self_signed(data, listen)?], true),
             Source::Acme(acme) => {
                 let keeper = Some(AcmeClient::new(acme, data)?);
                 let first = keeper.iter().map(AcmeClient::first).collect::<Result<_, _>>()?;
-                let tls = Tls::new(first).context("TLS cannot be set up")?;
+                let tls = Tls::with_clients(first, clients).context("TLS cannot be set up")?;
                 let (pairs, stamp) = (Vec::new(), Vec::new());
                 return Ok(Secured { tls, pairs, is_self_signed: false, stamp, keeper });
             }
@@ -132,7 +147,7 @@ impl Secured {
             println!("self-signed certificate {}", pairs[0].cert.display());
             println!("  SHA-256 {}", fingerprint(certificate));
         }
-        let tls = Tls::new(certificates).context("TLS cannot be set up")?;
+        let tls = Tls::with_clients(certificates, clients).context("TLS cannot be set up")?;
         Ok(Secured { tls, pairs, is_self_signed, stamp, keeper: None })
     }
 

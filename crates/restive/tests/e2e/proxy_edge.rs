@@ -105,6 +105,12 @@ fn a_client_that_leaves_frees_its_backend_within_a_second() {
         let left = Instant::now();
         drop(client);
         sink.finish();
+        eventually("the log has it", || {
+            first.is_some() || {
+                let log = proxy.log.lock().unwrap();
+                log.contains("\"status\":499") && log.contains("client_closed_request")
+            }
+        });
         assert!(left.elapsed() < Duration::from_secs(2), "{:?}", left.elapsed());
     }
 }
@@ -289,6 +295,25 @@ fn slow_responses_do_not_take_a_server_away_that_passes_its_checks() {
     }
     let answers: Vec<String> = (0..4).map(|_| proxy.get("/").text).collect();
     assert_eq!(answers.iter().filter(|text| *text == "first").count(), 2, "{answers:?}");
+}
+
+#[test]
+fn a_long_poll_may_take_longer_than_other_requests() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let more = "timeouts = { read = \"300ms\", long_poll = \"20s\" }\n";
+    let proxy = unchecked(listener.local_addr().unwrap(), more);
+    let server = std::thread::spawn(move || {
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let request = until(&mut stream, "\r\n\r\n");
+            // waits for: the read time of other requests to pass
+            std::thread::sleep(Duration::from_millis(600));
+            let _ = stream.write_all(ok("", &request[..request.find(' ').unwrap()]).as_bytes());
+        }
+    });
+    assert_eq!(proxy.get("/events?since=5&wait=true").text, "GET");
+    proxy.get("/events?since=5").error(504, "gateway_timeout");
+    server.join().unwrap();
 }
 
 #[test]

@@ -295,6 +295,8 @@ impl Connection {
         self.release();
         Exchange {
             is_client_known: self.link.is_client_known(&head.headers),
+            is_misdirected: self.link.is_misdirected(&head.headers),
+            client_certificate: self.link.client_certificate(),
             is_proxied: self.link.is_proxied(),
             method: head.method,
             uri: head.uri,

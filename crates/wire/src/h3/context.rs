@@ -6,12 +6,15 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use quinn::crypto::rustls::HandshakeData;
 use quinn::{Connection, VarInt};
+use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
 use super::frames::Code;
 use super::window::Windows;
 use crate::memory::Memory;
+use crate::tls::Shown;
 use crate::worker::{Link, Worker};
 
 /// Requests that a client may take back before they are answered, at once and then each second: as
@@ -41,6 +44,15 @@ pub(super) struct Roles {
     pub(super) decoder: Cell<bool>,
 }
 
+/// What the handshake has shown.
+fn shown(link: &Link, connection: &Connection) -> Option<Shown> {
+    let tls = link.worker.terms.tls.as_ref()?;
+    let agreed = connection.handshake_data()?.downcast::<HandshakeData>().ok()?;
+    let identity = connection.peer_identity();
+    let identity = identity.and_then(|it| it.downcast::<Vec<CertificateDer<'static>>>().ok());
+    tls.shown(agreed.server_name.as_deref(), identity.as_deref().map(Vec::as_slice))
+}
+
 impl ConnectionContext {
     pub(super) fn new(link: Rc<Link>, connection: Connection) -> ConnectionContext {
         let patience = RefCell::new((CANCELLED.0, Instant::now()));
@@ -48,6 +60,7 @@ impl ConnectionContext {
         // As it is now: an address to which the client moves later may not be proved.
         let peer = connection.remote_address();
         link.set_client(peer);
+        link.set_shown(shown(&link, &connection));
         let memory = Memory::new(worker.shared.memory.clone());
         ConnectionContext {
             worker,

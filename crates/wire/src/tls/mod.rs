@@ -3,6 +3,7 @@
 //! aws-lc. Reads no files: certificates are given, and replaced, as PEM text.
 
 mod certificate;
+mod client;
 mod der;
 mod resolver;
 
@@ -12,11 +13,14 @@ use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::{self, Ticketer, kx_group};
-use rustls::server::{NoServerSessionStorage, ServerConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoClientAuth, NoServerSessionStorage, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 pub use self::certificate::{Certificate, CertificateFault};
+pub use self::client::{ClientAuthorities, ClientAuthoritiesFault, ClientCertificate};
 use self::resolver::Resolver;
 use crate::stream::Stream;
 
@@ -52,16 +56,34 @@ pub struct Tls {
     /// For refused connections.
     refusing: Arc<ServerConfig>,
     resolver: Arc<Resolver>,
+    clients: Option<ClientAuthorities>,
+}
+
+/// What the handshake of a connection has shown, where that matters later.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    /// The name that the client asked for, if it would have been shown another certificate for
+    /// another name.
+    pub(crate) server_name: Option<String>,
+    pub(crate) certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl Tls {
     /// The first certificate is also the one for clients that name no host, or one that none of
     /// them is for.
     pub fn new(certificates: Vec<Certificate>) -> Result<Tls, rustls::Error> {
+        Tls::with_clients(certificates, None)
+    }
+
+    /// Asks clients for certificates of these authorities.
+    pub fn with_clients(
+        certificates: Vec<Certificate>,
+        clients: Option<ClientAuthorities>,
+    ) -> Result<Tls, rustls::Error> {
         let resolver = Arc::new(Resolver::new(certificates)?);
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier(clients.as_ref()))
             .with_cert_resolver(resolver.clone());
         config.alpn_protocols = PROTOCOLS.iter().map(|(name, _)| name.to_vec()).collect();
         // Resumption by tickets, which the clients keep: sessions that rest cost us nothing. The
@@ -72,14 +94,14 @@ impl Tls {
         config.max_early_data_size = 0;
         let mut refusing = config.clone();
         refusing.alpn_protocols = REFUSING.map(<[u8]>::to_vec).to_vec();
-        Ok(Tls { config: Arc::new(config), refusing: Arc::new(refusing), resolver })
+        Ok(Tls { config: Arc::new(config), refusing: Arc::new(refusing), resolver, clients })
     }
 
     /// What QUIC needs: the same certificates, TLS 1.3 alone, HTTP/3 alone.
     pub(crate) fn quic(&self) -> Result<ServerConfig, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier(self.clients.as_ref()))
             .with_cert_resolver(self.resolver.clone());
         config.alpn_protocols = vec![b"h3".to_vec()];
         config.ticketer = Ticketer::new()?;
@@ -91,6 +113,24 @@ impl Tls {
     /// Handshakes from now on show these; connections that are open go on.
     pub fn replace(&self, certificates: Vec<Certificate>) -> Result<(), rustls::Error> {
         self.resolver.replace(certificates)
+    }
+
+    /// What is kept of a handshake; none if nothing of it matters later.
+    pub(crate) fn shown(
+        &self,
+        server_name: Option<&str>,
+        certificates: Option<&[CertificateDer<'_>]>,
+    ) -> Option<Shown> {
+        let server_name = server_name.filter(|_| self.resolver.has_several()).map(str::to_owned);
+        let certificate = certificates.and_then(<[_]>::first);
+        let certificate = certificate.and_then(ClientCertificate::new).map(Arc::new);
+        let is_needed = server_name.is_some() || certificate.is_some();
+        is_needed.then_some(Shown { server_name, certificate })
+    }
+
+    /// Whether a client that asked for one name would be shown another certificate for the other.
+    pub(crate) fn differ(&self, server_name: &str, host: &str) -> bool {
+        self.resolver.differ(server_name, host)
     }
 
     /// Shows this certificate to an authority that challenges us to (TLS-ALPN-01, RFC 8737), or
@@ -144,6 +184,13 @@ async fn accept(config: &Arc<ServerConfig>, stream: TcpStream) -> io::Result<Acc
     // A client without ALPN speaks HTTP/1.1.
     let protocol = known.map_or(Protocol::Http1, |(_, protocol)| *protocol);
     Ok(Accepted::Secured(Stream::Tls(Box::new(stream)), protocol))
+}
+
+fn verifier(clients: Option<&ClientAuthorities>) -> Arc<dyn ClientCertVerifier> {
+    match clients {
+        Some(ClientAuthorities(verifier)) => verifier.clone(),
+        None => Arc::new(NoClientAuth),
+    }
 }
 
 fn provider() -> CryptoProvider {

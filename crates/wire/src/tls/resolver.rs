@@ -47,6 +47,18 @@ impl Resolver {
         };
     }
 
+    /// Whether clients are shown different certificates for different names.
+    pub(super) fn has_several(&self) -> bool {
+        let shown = self.shown();
+        shown.by_name.values().any(|key| !Arc::ptr_eq(key, &shown.default))
+    }
+
+    /// Whether clients are shown different certificates for these names.
+    pub(super) fn differ(&self, one: &str, other: &str) -> bool {
+        let shown = self.shown();
+        !Arc::ptr_eq(shown.find(Some(one)), shown.find(Some(other)))
+    }
+
     fn challenged(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
         let challenges = self.challenges.read().unwrap_or_else(PoisonError::into_inner);
         challenges.get(&name?.to_ascii_lowercase()).cloned()

@@ -1,15 +1,18 @@
 //! What the clock of a thread knows of a connection: what it waits for, since when, and how to wake
 //! it. One small allocation per connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use http::HeaderMap;
+use http::header::HOST;
 
 use crate::fault::Fault;
 use crate::peer;
+use crate::tls::{ClientCertificate, Shown};
 
 use super::Worker;
 
@@ -29,6 +32,8 @@ pub(crate) struct Link {
     /// HTTP/3: the connection ends with the last of them.
     leaving: Cell<bool>,
     waker: RefCell<Option<Waker>>,
+    /// What the handshake of TLS has shown; seldom anything.
+    shown: OnceCell<Box<Shown>>,
 }
 
 /// What the connection is waiting for, which decides how long it may.
@@ -101,6 +106,7 @@ impl Link {
             streams: Cell::new(0),
             leaving: Cell::new(false),
             waker: RefCell::new(None),
+            shown: OnceCell::new(),
         }
     }
 
@@ -116,6 +122,34 @@ impl Link {
     /// A proxy has connected without naming its client.
     pub(crate) fn set_unknown_client(&self) {
         self.client_unknown.set(true);
+    }
+
+    /// The handshake of TLS is over.
+    pub(crate) fn set_shown(&self, shown: Option<Shown>) {
+        if let Some(shown) = shown {
+            // There is one handshake.
+            let _ = self.shown.set(Box::new(shown));
+        }
+    }
+
+    /// The certificate of the client.
+    pub(crate) fn client_certificate(&self) -> Option<Arc<ClientCertificate>> {
+        self.shown.get()?.certificate.clone()
+    }
+
+    /// Whether the host of a request has another certificate than the one that the client has seen
+    /// (RFC 9110 15.5.20).
+    pub(crate) fn is_misdirected(&self, headers: &HeaderMap) -> bool {
+        let name = self.shown.get().and_then(|shown| shown.server_name.as_deref());
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+        let (Some(name), Some(host), Some(tls)) = (name, host, &self.worker.terms.tls) else {
+            return false;
+        };
+        let host = match host.rsplit_once(':') {
+            Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+            _ => host,
+        };
+        tls.differ(name, host)
     }
 
     /// The client of a request with these headers, or why it cannot be known.

@@ -78,7 +78,10 @@ pub(crate) fn apply(response: &mut Response, accepts: bool, is_head: bool, all: 
     if !is_compressible(*status, headers, body) {
         return;
     }
-    headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    let vary = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
+    if !vary.flat_map(|text| text.split(',')).any(is_accept_encoding) {
+        headers.append(VARY, HeaderValue::from_static("accept-encoding"));
+    }
     if !accepts || is_head {
         return;
     }
@@ -104,6 +107,10 @@ pub(crate) fn apply(response: &mut Response, accepts: bool, is_head: bool, all: 
     headers.remove(ACCEPT_RANGES);
     headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     weaken(headers);
+}
+
+fn is_accept_encoding(name: &str) -> bool {
+    matches!(name.trim(), "*") || name.trim().eq_ignore_ascii_case(ACCEPT_ENCODING.as_str())
 }
 
 fn is_compressible(status: StatusCode, headers: &HeaderMap, body: &Payload) -> bool {

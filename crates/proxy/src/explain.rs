@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use http::{Method, Uri};
-use wire::outgoing::Protocol;
+use wire::outgoing::{Protocol, ProxyProtocol};
 
 use crate::cache::Origin;
 use crate::config::{Action, Config, Cors, Edits, Group, OriginPattern, Route};
@@ -82,14 +82,11 @@ fn row(out: &mut String, name: &str, value: &str) {
 
 fn protocol(group: &Group) -> &'static str {
     match (group.protocol, group.send_proxy) {
+        (_, Some(ProxyProtocol::V1)) => "HTTP/1.1 behind a PROXY header, version 1",
+        (_, Some(ProxyProtocol::V2)) => "HTTP/1.1 behind a PROXY header, version 2",
         (Protocol::Negotiated, None) => "HTTP/1.1, or over TLS what the server prefers",
-        (Protocol::Negotiated, Some(_)) => {
-            "HTTP/1.1, or over TLS what the server prefers, behind a PROXY header"
-        }
         (Protocol::Http1, None) => "HTTP/1.1",
-        (Protocol::Http1, Some(_)) => "HTTP/1.1 behind a PROXY header",
         (Protocol::Http2, None) => "HTTP/2",
-        (Protocol::Http2, Some(_)) => "HTTP/2 behind a PROXY header",
     }
 }
 

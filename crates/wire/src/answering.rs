@@ -95,9 +95,9 @@ pub(crate) async fn wait(
 ) -> Option<Result<Response, Fault>> {
     poll_fn(|cx| {
         let outcome = working.poll(cx);
-        for mut headers in hints.take(cx) {
+        for (status, mut headers) in hints.take(cx) {
             fields::strip(&mut headers);
-            stream.inform(StatusCode::EARLY_HINTS, headers);
+            stream.inform(status, headers);
         }
         if let Poll::Ready(outcome) = outcome {
             return Poll::Ready(Some(outcome));

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Waker};
 
 use http::header::LINK;
-use http::{HeaderMap, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 /// More hints than this for one request are dropped: each is a packet the client did not ask for.
 const MAX_HINTS: usize = 8;
@@ -43,7 +43,7 @@ pub struct Hints(Option<Arc<Mutex<Queue>>>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<HeaderMap>,
+    waiting: Vec<(StatusCode, HeaderMap)>,
     count: usize,
     waker: Option<Waker>,
 }
@@ -67,11 +67,21 @@ impl Hints {
 
     /// Sends these headers in one 103.
     pub fn send(&self, headers: HeaderMap) {
+        self.forward(StatusCode::EARLY_HINTS, headers);
+    }
+
+    /// Sends an interim response that a server has made (RFC 9110 15.2): 102, 103, or one that is
+    /// not known here. Others are about one connection, or end it.
+    pub fn forward(&self, status: StatusCode, headers: HeaderMap) {
+        let is_ours = matches!(status, StatusCode::CONTINUE | StatusCode::SWITCHING_PROTOCOLS);
+        if is_ours || !status.is_informational() {
+            return;
+        }
         let Some(queue) = &self.0 else { return };
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.count < MAX_HINTS {
             queue.count += 1;
-            queue.waiting.push(headers);
+            queue.waiting.push((status, headers));
             if let Some(waker) = queue.waker.take() {
                 waker.wake();
             }
@@ -79,7 +89,7 @@ impl Hints {
     }
 
     /// Takes what is to be sent; the context's task is woken when there is more.
-    pub(crate) fn take(&self, cx: &mut Context<'_>) -> Vec<HeaderMap> {
+    pub(crate) fn take(&self, cx: &mut Context<'_>) -> Vec<(StatusCode, HeaderMap)> {
         let Some(queue) = &self.0 else { return Vec::new() };
         let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.waker = Some(cx.waker().clone());

@@ -114,6 +114,13 @@ fn group(report: &mut Report<'_>, name: Text<'_>, table: &Table<'_>) -> Group {
         group.protocol = protocol;
     }
     group.send_proxy = table.word(report, "send_proxy", PROXY_PROTOCOLS);
+    if group.send_proxy.is_some() {
+        let at = table.value("protocol").map_or(table.at, |value| value.span().start);
+        if group.protocol == Protocol::Http2 {
+            report.add(at, "`send_proxy` names one client, and HTTP/2 connections have several");
+        }
+        group.protocol = Protocol::Http1;
+    }
     group
 }
 

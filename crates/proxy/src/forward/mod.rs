@@ -63,10 +63,8 @@ impl Forward<'_> {
             body = read.into();
         }
         let mut interim = |status: StatusCode, mut headers: HeaderMap| {
-            if status == StatusCode::EARLY_HINTS {
-                headers::interim(&mut headers, &self.route.response_headers);
-                hints.send(headers);
-            }
+            headers::interim(&mut headers, &self.route.response_headers);
+            hints.forward(status, headers);
         };
         let Some(first) = self.pool.backends.first() else { return Err(Failure::unavailable()) };
         let mut call = Call::new(method, &first.server.target);

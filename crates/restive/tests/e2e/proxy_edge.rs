@@ -92,12 +92,19 @@ fn until(stream: &mut TcpStream, text: &str) -> String {
 
 #[test]
 fn a_client_that_leaves_frees_its_backend_within_a_second() {
+    let head = "POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 20000\r\n\r\n";
+    let post = head.to_owned() + &"x".repeat(20_000);
+    let get = "GET / HTTP/1.1\r\nhost: a\r\n\r\n".to_owned();
     let events = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n";
-    for (manner, first) in [(Manner::Raw(events), Some("data: 1")), (Manner::Silence, None)] {
+    for (request, manner, first) in [
+        (&get, Manner::Raw(events), Some("data: 1")),
+        (&get, Manner::Silence, None),
+        (&post, Manner::Silence, None),
+    ] {
         let sink = Sink::start();
         let proxy = unchecked(sink.address, "");
         sink.will(manner);
-        let mut client = send(proxy.address, "GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+        let mut client = send(proxy.address, request);
         if let Some(first) = first {
             until(&mut client, first);
         }
@@ -206,11 +213,14 @@ fn interim_responses_carry_only_hints() {
     sink.will(Manner::Cut(
         "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\nset-cookie: a=1\r\n\
          content-length: 5\r\nconnection: x-own\r\nx-own: 1\r\nalt-svc: h3\r\n\r\n\
+         HTTP/1.1 104 Upload Resumption Supported\r\nlocation: /upload/1\r\n\r\n\
          HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok",
     ));
     let text = proxy.raw(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n");
     let (interim, rest) = text.split_once("\r\n\r\n").unwrap();
     assert_eq!(interim, "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload", "{text}");
+    let (interim, rest) = rest.split_once("\r\n\r\n").unwrap();
+    assert_eq!(interim, "HTTP/1.1 104 \r\nlocation: /upload/1", "{text}");
     assert!(rest.starts_with("HTTP/1.1 200 OK\r\n") && rest.ends_with("\r\n\r\nok"), "{text}");
 }
 

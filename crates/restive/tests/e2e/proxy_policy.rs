@@ -294,7 +294,8 @@ fn wrong_rules_are_reported_with_their_place() {
         &file,
         "[backends.a]\nto = [\"127.0.0.1:1\"]\nprotocol = \"h2\"\nsend_proxy = \"v3\"\n[[sites]]\n\
          cors = { origins = [\"*\", \"app\"], credentials = true, method = [] }\n\
-         compress = \"yes\"\n[[sites.routes]]\nto = \"a\"\n",
+         compress = \"yes\"\n[[sites.routes]]\nto = \"a\"\n[backends.b]\nprotocol = \"http2\"\n\
+         send_proxy = \"v1\"\nto = [\"127.0.0.1:1\"]\n",
     )
     .unwrap();
     let path = file.display().to_string();
@@ -307,6 +308,7 @@ fn wrong_rules_are_reported_with_their_place() {
         ":6:26: `app` is not `*` or an origin",
         "did you mean `methods`",
         ":7:12: `compress` must be true or false",
+        ":11:12: `send_proxy` names one client",
     ] {
         assert!(error.contains(part), "{part}: {error}");
     }

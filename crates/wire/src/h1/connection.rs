@@ -346,8 +346,8 @@ impl Connection {
         poll_fn(|cx| {
             loop {
                 let outcome = answer.poll(cx);
-                for headers in hints.take(cx) {
-                    encode::hints(&mut self.interim, &headers);
+                for (status, headers) in hints.take(cx) {
+                    encode::interim(&mut self.interim, status, &headers);
                 }
                 if let Poll::Ready(outcome) = outcome {
                     return Poll::Ready(Some((outcome, outgoing)));
@@ -416,9 +416,9 @@ impl Connection {
 
     /// Ready when the client is gone. While the body of the request arrives, its reader notices.
     pub(super) fn poll_left(&mut self, cx: &mut Context<'_>, watch: &mut Watch) -> Poll<()> {
-        match self.inflow {
-            Some(_) => Poll::Pending,
-            None => {
+        match &self.inflow {
+            Some(inflow) if !inflow.is_complete() => Poll::Pending,
+            _ => {
                 let buffers = &self.link.worker.buffers;
                 watch.poll(cx, &mut self.stream, &mut self.buffer, buffers)
             }

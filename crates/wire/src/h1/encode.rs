@@ -74,9 +74,9 @@ pub(crate) fn head(
     out.extend_from_slice(b"\r\n");
 }
 
-/// A 103 with its headers.
-pub(crate) fn hints(out: &mut Vec<u8>, headers: &HeaderMap) {
-    status_line(out, StatusCode::EARLY_HINTS);
+/// An interim response with its headers.
+pub(crate) fn interim(out: &mut Vec<u8>, status: StatusCode, headers: &HeaderMap) {
+    status_line(out, status);
     fields(out, headers);
 }
 

@@ -91,10 +91,11 @@ pub(super) enum Next {
 /// Why a response was not sent to its end.
 #[derive(Clone, Copy)]
 pub(super) enum Gone {
-    /// The client is gone, or has been too slow for too long.
+    /// The client is gone, or has been too slow for too long. Also if the source of the body broke
+    /// off: the framing shows the client that its response is incomplete.
     Client,
-    /// The source of the body broke off, and the end of the connection is the end of the body: the
-    /// client must not take it for one.
+    /// The source of the body broke off, and the body ends with the connection: the client must not
+    /// take this end for that.
     Source,
 }
 

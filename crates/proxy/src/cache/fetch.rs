@@ -50,6 +50,7 @@ impl Fetch {
     }
 
     pub(crate) async fn run(&self, exchange: Exchange) -> Result<Forwarded, Failure> {
+        let certificate = exchange.client_certificate.clone();
         let forward = Forward {
             client: &self.client,
             pool: &self.pool,
@@ -62,6 +63,7 @@ impl Fetch {
                 version: self.version,
                 name: &self.name,
                 request_id: &self.request_id,
+                certificate: certificate.as_deref(),
             },
             path: self.path.clone(),
             addresses: self.addresses,
@@ -83,6 +85,8 @@ pub(crate) fn get(exchange: &Exchange, headers: HeaderMap, hints: Hints) -> Exch
         is_client_known: exchange.is_client_known,
         is_proxied: exchange.is_proxied,
         is_secure: exchange.is_secure,
+        is_misdirected: exchange.is_misdirected,
+        client_certificate: exchange.client_certificate.clone(),
         body: Body::empty(),
         hints,
     }

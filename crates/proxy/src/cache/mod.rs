@@ -134,7 +134,10 @@ impl Cache {
         }
         let credential = key::credential(&exchange.headers);
         let is_private = credential.is_some() && forward.pool.is_restive();
-        let requester = Requester { has_authorization: credential.is_some(), is_private };
+        // A certificate authorises as well, and the backend learns it.
+        let has_certificate = forward.sender.certificate.is_some();
+        let has_authorization = credential.is_some() || has_certificate;
+        let requester = Requester { has_authorization, is_private };
         let key = match credential {
             Some(credential) if is_private => key.private(&credential),
             _ => key,

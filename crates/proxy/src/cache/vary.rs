@@ -8,9 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 /// Fields that the proxy writes for each request: the value that the backend saw is not the
 /// client's, so a response that depends on one cannot be matched.
-const OWN: [HeaderName; 5] = [
+const OWN: [HeaderName; 8] = [
     FORWARDED,
     VIA,
+    HeaderName::from_static("client-cert"),
+    HeaderName::from_static("client-cert-chain"),
+    HeaderName::from_static("x-client-subject"),
     HeaderName::from_static("x-forwarded-for"),
     HeaderName::from_static("x-real-ip"),
     HeaderName::from_static("x-request-id"),

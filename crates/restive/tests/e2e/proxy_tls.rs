@@ -3,6 +3,7 @@
 use crate::deadline::Deadline as _;
 use crate::harness::{Server, run};
 use crate::proxy::proxy;
+use crate::proxy_edge::{backend, ok};
 use crate::sink::Sink;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use std::path::{Path, PathBuf};
@@ -66,32 +67,57 @@ fn a_connection_for_one_certificate_serves_no_host_of_another() {
     }
 }
 
-/// An authority, and a client's certificate that it has signed: the two and the client's key.
-fn client(folder: &Path) -> [String; 3] {
+/// An authority, and the certificates of two clients that it has signed, each with its key.
+fn clients(folder: &Path) -> (String, [(String, String); 2]) {
     let authority_key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority.distinguished_name.push(DnType::CommonName, "authority");
     let root = authority.self_signed(&authority_key).unwrap();
     let issuer = Issuer::new(authority, authority_key);
-    let key = KeyPair::generate().unwrap();
-    let mut client = CertificateParams::default();
-    client.distinguished_name = rcgen::DistinguishedName::new();
-    client.distinguished_name.push(DnType::OrganizationName, "Shop, Inc.");
-    client.distinguished_name.push(DnType::CommonName, "billing");
-    let made = client.signed_by(&key, &issuer).unwrap();
-    let pairs =
-        [("ca.pem", root.pem()), ("client.pem", made.pem()), ("client.key", key.serialize_pem())];
-    pairs.map(|(name, text)| {
-        std::fs::write(folder.join(name), text).unwrap();
+    let write = |name: String, text: String| {
+        std::fs::write(folder.join(&name), text).unwrap();
         folder.join(name).display().to_string()
-    })
+    };
+    let signed = ["billing", "stock"].map(|name| {
+        let key = KeyPair::generate().unwrap();
+        let mut client = CertificateParams::default();
+        client.distinguished_name = rcgen::DistinguishedName::new();
+        client.distinguished_name.push(DnType::OrganizationName, "Shop, Inc.");
+        client.distinguished_name.push(DnType::CommonName, name);
+        let made = client.signed_by(&key, &issuer).unwrap();
+        let certificate = write(format!("{name}.pem"), made.pem());
+        (certificate, write(format!("{name}.key"), key.serialize_pem()))
+    });
+    (write("ca.pem".to_owned(), root.pem()), signed)
+}
+
+#[test]
+fn the_cache_gives_no_client_what_another_has_proved_to_be() {
+    let folder = TempDir::new().unwrap();
+    let (authority, signed) = clients(folder.path());
+    for rule in ["max-age=60", "public, max-age=60\r\nvary: x-client-subject"] {
+        let address = backend(move |request| {
+            let subject = request.split("x-client-subject: ").nth(1).unwrap_or("nobody\r\n");
+            let subject = subject.split("\r\n").next().unwrap();
+            ok(&format!("cache-control: {rule}\r\n"), subject)
+        });
+        let tls = ["--tls", "self-signed", "--http3", "off", "--client-ca", &authority];
+        let proxy = proxy(&[address], &tls);
+        for _ in 0..2 {
+            for ((certificate, key), name) in signed.iter().zip(["billing", "stock"]) {
+                let text = curl(&proxy, "localhost", &["--cert", certificate, "--key", key]);
+                let text = text.unwrap();
+                assert!(text.ends_with(&format!("CN={name},O=Shop\\, Inc.")), "{rule}: {text}");
+            }
+        }
+    }
 }
 
 #[test]
 fn a_backend_learns_who_a_client_has_proved_to_be() {
     let folder = TempDir::new().unwrap();
-    let [authority, certificate, key] = client(folder.path());
+    let (authority, [(certificate, key), _]) = clients(folder.path());
     let (other, _) = crate::proxy_tls::certificate(folder.path(), "other.example");
     let forged = ["-H", "x-client-subject: CN=admin", "-H", "client-cert: :MA==:"];
     for (mode, is_required) in [("require", true), ("request", false)] {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, StatusCode, Uri, Version};
+use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, Version};
 use wire::outgoing::{Call, CallTimeouts, Client, Opened, OutgoingFault, Retry, Stage, Target};
 use wire::{Chunks, Cut, Exchange, Payload, Response};
 
@@ -25,6 +25,7 @@ use headers::Sender;
 const REPLAY_BYTES: u64 = 64 * 1024;
 /// The most servers that one request goes to.
 const MAX_ATTEMPTS: usize = 3;
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Streams and tunnels without a byte for this long are closed.
 const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
 
@@ -52,13 +53,15 @@ impl Forward<'_> {
         body.guard(self.route.max_body_bytes, headers::keeps_request_trailer);
         let is_long_poll = is_long_poll(&method, &uri);
         let is_idempotent = is_idempotent(&method);
+        // Not to another server: only the same one is known to have the key.
+        let is_keyed = headers.contains_key(IDEMPOTENCY_KEY) && self.pool.is_restive();
         let host = headers.get(HOST).cloned();
         headers::request(&mut headers, self.sender, &self.route.request_headers);
         if self.route.compress {
             headers::strengthen(&mut headers);
         }
         let holds = body.declared_bytes().is_some_and(|bytes| bytes <= REPLAY_BYTES);
-        if is_idempotent && holds && !body.is_here() {
+        if (is_idempotent || is_keyed) && holds && !body.is_here() {
             let read = body.read(REPLAY_BYTES as usize).await.map_err(Failure::body)?;
             body = read.into();
         }
@@ -73,7 +76,11 @@ impl Forward<'_> {
         call.headers = headers;
         call.body = body;
         call.timeouts = call_timeouts(self.route.timeouts, is_long_poll);
-        call.retry = if is_idempotent { Retry::Idempotent } else { Retry::Never };
+        call.retry = match (is_keyed, is_idempotent) {
+            (true, _) => Retry::Replayable,
+            (false, true) => Retry::Idempotent,
+            (false, false) => Retry::Never,
+        };
         call.interim = Some(&mut interim);
         let (from, to) = self.addresses;
         let introduced = self.pool.introduced(from, to);

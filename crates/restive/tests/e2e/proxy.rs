@@ -6,9 +6,11 @@ use crate::live_client::{Curl, Socket, curl};
 use crate::sink::{Manner, Sink};
 use serde_json::json;
 use std::fmt::Display;
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use tempfile::TempDir;
 
 /// A proxy in front of these servers.
@@ -199,6 +201,66 @@ fn a_request_goes_to_another_server_only_if_that_repeats_nothing() {
     assert_eq!(count(&bad, "POST"), failed, "each was sent once");
     assert_eq!(count(&good, "POST"), 4 - failed);
     assert!(failed >= 1);
+}
+
+/// A backend that closes the connection, instead of answering, at the second POST on it. Returns
+/// its address; each POST that arrives is sent to the channel.
+fn closing_backend(is_restive: bool) -> (SocketAddr, Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, posts) = channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, sender) = (stream.unwrap(), sender.clone());
+            std::thread::spawn(move || {
+                let (mut buffer, mut posts, mut request) = ([0; 4096], 0, String::new());
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    request.push_str(&String::from_utf8_lossy(&buffer[..count]));
+                    let end = if request.starts_with("POST") { "}" } else { "\r\n\r\n" };
+                    if !request.ends_with(end) {
+                        continue;
+                    }
+                    let request = std::mem::take(&mut request);
+                    if request.starts_with("POST") {
+                        posts += 1;
+                        let _ = sender.send(request);
+                    }
+                    if posts == 2 {
+                        return;
+                    }
+                    let name = if is_restive { "restive-server: 1\r\n" } else { "" };
+                    let answer = format!("HTTP/1.1 200 OK\r\n{name}content-length: 0\r\n\r\n");
+                    let _ = stream.write_all(answer.as_bytes());
+                }
+            });
+        }
+    });
+    (address, posts)
+}
+
+#[test]
+fn a_post_with_a_key_is_sent_once_more_to_a_restive_server_that_closed() {
+    for (is_restive, key, status, sent) in [
+        (true, "idempotency-key", 200, 3),
+        (true, "x-no-key", 502, 2),
+        (false, "idempotency-key", 502, 2),
+    ] {
+        let (address, posts) = closing_backend(is_restive);
+        let proxy = configured(&format!(
+            "[backends.b]\nto = [\"{address}\"]\ncheck = {{ interval = \"50ms\" }}\n\
+             [[sites]]\n[[sites.routes]]\nto = \"b\"\n"
+        ));
+        let ask = || proxy.ask("POST", "/").header(key, "k").json(&json!({ "a": 1 })).send().status;
+        if is_restive {
+            eventually("the check has passed", || {
+                proxy.ask("GET", "/").key("k").send().header("cache-status").is_some()
+            });
+        }
+        assert_eq!([ask(), ask()], [200, status], "{is_restive} {key}");
+        let arrived: Vec<String> = posts.try_iter().collect();
+        assert_eq!(arrived.len(), sent, "{is_restive} {key}");
+        assert!(arrived.iter().all(|post| post.ends_with("{\"a\":1}")), "{arrived:?}");
+    }
 }
 
 #[test]

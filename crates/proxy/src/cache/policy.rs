@@ -244,3 +244,81 @@ fn initial_age(headers: &HeaderMap, times: Times) -> Duration {
 fn date(value: &HeaderValue) -> Option<SystemTime> {
     httpdate::parse_http_date(value.to_str().ok()?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn rules(fields: &[(&'static str, String)], delay: Duration) -> Result<Rules, NotStored> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, value.parse().unwrap());
+        }
+        let received = Instant::now();
+        let times = Times { sent: received - delay, received, date: SystemTime::now() };
+        Rules::of(StatusCode::OK, &headers, Requester::default(), times)
+    }
+
+    fn date(ahead_seconds: i64) -> String {
+        let span = Duration::from_secs(ahead_seconds.unsigned_abs());
+        let now = SystemTime::now();
+        let time = if ahead_seconds < 0 { now - span } else { now + span };
+        httpdate::fmt_http_date(time)
+    }
+
+    #[test]
+    fn the_age_counts_what_other_caches_the_date_and_the_delay_say() {
+        let control = ("cache-control", "max-age=100".to_owned());
+        let alone = std::slice::from_ref(&control);
+        for (fields, delay, least) in [
+            (alone, 0, 0),
+            (alone, 7, 7),
+            (&[control.clone(), ("age", "30".to_owned())], 7, 37),
+            (&[control.clone(), ("date", date(-50))], 7, 50),
+            (&[control.clone(), ("date", date(-50)), ("age", "60".to_owned())], 0, 60),
+            (&[control.clone(), ("date", date(50))], 0, 0),
+            (&[control.clone(), ("age", "soon".to_owned())], 0, 0),
+        ] {
+            let rules = rules(fields, SECOND * delay).unwrap();
+            let age = rules.age(rules.received).as_secs();
+            // The date may be a second older than the clock.
+            assert!((least..=least + 1).contains(&age), "{fields:?} {delay}: {age}");
+            let later = rules.received + SECOND * 10;
+            assert_eq!(rules.age(later), rules.age(rules.received) + SECOND * 10);
+        }
+        let endless = [control.clone(), ("age", "99999999999999999999".to_owned())];
+        assert_eq!(rules(&endless, Duration::ZERO).unwrap_err(), NotStored("expired"));
+    }
+
+    #[test]
+    fn a_lifetime_ends_at_its_second() {
+        let control = "max-age=10, stale-while-revalidate=5, stale-if-error=20".to_owned();
+        let rules = rules(&[("cache-control", control)], Duration::ZERO).unwrap();
+        let at = |seconds: u32| rules.received + SECOND * seconds;
+        let asked = Directives::default();
+        for (seconds, verdict, covers, ttl) in [
+            (0, Verdict::Fresh, true, 10),
+            (9, Verdict::Fresh, true, 1),
+            (10, Verdict::StaleWhileRevalidate, true, 0),
+            (14, Verdict::StaleWhileRevalidate, true, -4),
+            (15, Verdict::Stale, true, -5),
+            (29, Verdict::Stale, true, -19),
+            (30, Verdict::Stale, false, -20),
+        ] {
+            assert_eq!(rules.verdict(&asked, at(seconds)), verdict, "{seconds}");
+            assert_eq!(rules.covers_errors(at(seconds)), covers, "{seconds}");
+            assert_eq!(rules.ttl_seconds(at(seconds)), ttl, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn expires_counts_from_the_date_of_the_server() {
+        let fields =
+            [("date", date(-1000)), ("expires", date(-1000 + 60)), ("etag", "\"a\"".into())];
+        let slow_clock = rules(&fields, Duration::ZERO).unwrap();
+        assert_eq!(slow_clock.lifetime.as_secs(), 60);
+        assert_eq!(slow_clock.verdict(&Directives::default(), Instant::now()), Verdict::Stale);
+    }
+}

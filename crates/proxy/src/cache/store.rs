@@ -182,3 +182,61 @@ impl Lifecycle<Key, Variants> for Evictions {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::key::Origin;
+    use crate::cache::policy::{Requester, Times};
+    use http::header::CACHE_CONTROL;
+    use std::time::{Instant, SystemTime};
+
+    fn stored(body: usize) -> Arc<Stored> {
+        let mut headers = HeaderMap::new();
+        headers.insert(CACHE_CONTROL, "max-age=60".parse().unwrap());
+        let now = Instant::now();
+        let times = Times { sent: now, received: now, date: SystemTime::now() };
+        let rules = Rules::of(StatusCode::OK, &headers, Requester::default(), times).unwrap();
+        let (status, selection) = (StatusCode::OK, Selection::default());
+        Arc::new(Stored { status, headers, body: vec![0; body].into(), selection, rules })
+    }
+
+    #[test]
+    fn bytes_and_the_number_of_entries_are_bounded() {
+        let store = Store::new(4 << 20);
+        let origin = Origin::new(true, "a.test");
+        for number in 0..10_000 {
+            store.insert(&origin.key(1, &format!("/{number}")), stored(0));
+        }
+        assert!(store.len() <= (4 << 20) / MIN_ENTRY_BYTES as usize, "{}", store.len());
+        for number in 0..200 {
+            store.insert(&origin.key(1, &format!("/large{number}")), stored(50_000));
+            assert!(store.size_bytes() <= 4 << 20);
+        }
+        assert!(store.evicted() > 5_000);
+    }
+
+    #[test]
+    fn private_entries_do_not_push_out_those_for_all() {
+        let store = Store::new(4 << 20);
+        let shared = Origin::new(true, "a.test").key(1, "/shared");
+        store.insert(&shared, stored(1000));
+        for number in 0..10_000 {
+            let key = Origin::new(true, "a.test").key(1, &format!("/{number}")).private(b"a");
+            store.insert(&key, stored(1000));
+        }
+        assert!(store.variants(&shared).is_some());
+        assert!(store.size_bytes() <= 2 << 20);
+    }
+
+    #[test]
+    fn a_smaller_cache_evicts_at_once() {
+        let store = Store::new(4 << 20);
+        let key = |number: u32| Origin::new(true, "a.test").key(1, &format!("/{number}"));
+        (0..100).for_each(|number| store.insert(&key(number), stored(10_000)));
+        store.resize(1 << 20);
+        assert!(store.size_bytes() <= 1 << 20, "{}", store.size_bytes());
+        store.resize(0);
+        assert!(store.is_off() && store.len() == 0);
+    }
+}

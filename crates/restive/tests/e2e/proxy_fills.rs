@@ -314,6 +314,22 @@ fn responses_on_their_way_have_a_bounded_part_of_the_memory() {
 }
 
 #[test]
+fn nobody_waits_long_for_the_end_of_a_body_of_unknown_length() {
+    let origin = Origin::start();
+    let measured = Measured::start(&origin, "");
+    origin.will("/slow", &["200|cache-control: max-age=60|x-stall: 1|chunked|cut"]);
+    let mut first = measured.ask("/slow", "");
+    let mut head = [0; 2048];
+    let count = first.0.read(&mut head).unwrap();
+    assert!(head[..count].starts_with(b"HTTP/1.1 200 "), "the first client reads at once");
+    let second = measured.ask("/slow", "");
+    measured.await_waiting(1);
+    assert_eq!(origin.count("/slow"), 1, "it waits for the first");
+    eventually("it asks the backend itself", || origin.count("/slow") == 2);
+    drop((first, second));
+}
+
+#[test]
 fn a_reload_keeps_what_is_stored_for_unchanged_routes() {
     let origin = Origin::start();
     let proxy = origin.proxy("");

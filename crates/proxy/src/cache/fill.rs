@@ -192,6 +192,8 @@ impl Fill {
             state.phase = Phase::Done(stored);
             state.trailers = trailers;
             state.pieces = Vec::new();
+            // The body is in the cache.
+            state.charge = None;
         });
     }
 
@@ -282,11 +284,6 @@ impl Ticket {
         Poll::Ready(outcome)
     }
 
-    /// Whether the response is on its way, and only its end is waited for.
-    pub(crate) fn has_head(&self) -> bool {
-        !matches!(self.fill.state.lock().phase, Phase::Asked)
-    }
-
     /// The body of the response.
     pub(crate) fn reader(&self, length_bytes: Option<u64>) -> Reader {
         let (fill, number) = (self.fill.clone(), self.number);
@@ -346,7 +343,9 @@ impl Chunks for Reader {
             self.sent_bytes += piece.len();
             return Poll::Ready(Some(Ok(piece)));
         }
-        if state.is_cut {
+        // The rest of a body that is not stored is for the first client alone.
+        let is_left = self.number != LEADER && matches!(state.phase, Phase::Alone);
+        if state.is_cut || is_left {
             return Poll::Ready(Some(Err(Cut)));
         }
         if self.number == LEADER

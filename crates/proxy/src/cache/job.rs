@@ -152,7 +152,9 @@ impl Job {
         match self.plan(&response, times) {
             Ok((head, charge)) => self.store(head, charge, response, backend).await,
             Err(reason) => {
-                if !is_failure {
+                // These say nothing about the response for others.
+                let is_own = matches!(reason, NotStored("memory" | "authorization"));
+                if !is_failure && !is_own {
                     self.shared.uncacheable.add(self.key.fingerprint());
                     if let Some(stale) = &self.stale {
                         let store = &self.shared.store;

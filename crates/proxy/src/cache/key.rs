@@ -5,7 +5,9 @@
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use http::header::{AUTHORIZATION, HOST, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, UPGRADE};
+use http::header::{
+    AUTHORIZATION, CONNECTION, HOST, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, UPGRADE,
+};
 use http::{HeaderMap, Method};
 use sha2::{Digest as _, Sha256};
 use wire::{Exchange, wants_events};
@@ -176,6 +178,10 @@ impl Class {
         if exchange.body.declared_bytes() != Some(0) {
             return Class::Bypass("body");
         }
+        // A field that the backend does not get would select a response all the same.
+        if names_fields(headers) {
+            return Class::Bypass("connection");
+        }
         if OVERRIDES.iter().any(|name| headers.contains_key(name)) {
             return Class::Bypass("override");
         }
@@ -184,6 +190,22 @@ impl Class {
         }
         Class::Cached
     }
+}
+
+/// Whether `Connection` names fields that are not forwarded, besides those of the connection itself.
+fn names_fields(headers: &HeaderMap) -> bool {
+    const OWN: [&str; 5] = ["close", "keep-alive", "te", "upgrade", "http2-settings"];
+    headers.get_all(CONNECTION).iter().any(|value| {
+        let names = value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        let is_own = |name: &[u8]| OWN.iter().any(|own| name.eq_ignore_ascii_case(own.as_bytes()));
+        names.into_iter().any(|name| !name.is_empty() && !is_own(name))
+    })
+}
+
+/// Whether a proxy in front of this one, or a client that wants to be one, names a certificate.
+pub(crate) fn has_certificate(headers: &HeaderMap) -> bool {
+    const NAMES: [&str; 3] = ["client-cert", "client-cert-chain", "x-client-subject"];
+    NAMES.iter().any(|name| headers.contains_key(*name))
 }
 
 /// The credential of a request.

@@ -49,9 +49,9 @@ const FILLING_PART: u64 = 4;
 /// How often a request joins another one whose response turns out to be for other values of `Vary`.
 /// After that it goes alone: requests must not wait for one another in a row.
 const ROUNDS: usize = 2;
-/// How long a request waits for the rest of a body whose length is not known, until it asks the
-/// backend itself.
-const MAX_BODY_WAIT: Duration = Duration::from_secs(5);
+/// How long a request waits for the response to another one, until it asks the backend itself: what
+/// the first client sent may be the reason why its response takes long.
+const MAX_WAIT: Duration = Duration::from_secs(5);
 
 /// The cache of a proxy.
 pub(crate) struct Cache(Arc<Shared>);
@@ -84,6 +84,29 @@ struct Lookup {
     found: Option<Arc<Stored>>,
     /// A number for the values of the fields that the response depends on.
     fingerprint: u64,
+}
+
+impl Shared {
+    fn invalidate(&self, key: &Key) {
+        if self.flights.invalidate(&self.store, key) {
+            self.metrics.invalidated();
+        }
+    }
+}
+
+/// Removes what is stored under a key when it is dropped, however that comes.
+struct Invalidation<'c> {
+    shared: &'c Shared,
+    key: &'c Key,
+    is_due: bool,
+}
+
+impl Drop for Invalidation<'_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.shared.invalidate(self.key);
+        }
+    }
 }
 
 impl Cache {
@@ -132,12 +155,15 @@ impl Cache {
         if class == Class::Unsafe {
             return self.write(forward, exchange, site, &origin, &key).await;
         }
+        // A certificate authorises as well, and no rule says when such a response is for others.
+        if forward.sender.certificate.is_some() || key::has_certificate(&exchange.headers) {
+            let report = Report::forwarded(Why::Bypass);
+            let report = Report { detail: Some("certificate"), ..report };
+            return self.pass(forward, exchange, report).await;
+        }
         let credential = key::credential(&exchange.headers);
         let is_private = credential.is_some() && forward.pool.is_restive();
-        // A certificate authorises as well, and the backend learns it.
-        let has_certificate = forward.sender.certificate.is_some();
-        let has_authorization = credential.is_some() || has_certificate;
-        let requester = Requester { has_authorization, is_private };
+        let requester = Requester { has_authorization: credential.is_some(), is_private };
         let key = match credential {
             Some(credential) if is_private => key.private(&credential),
             _ => key,
@@ -147,8 +173,9 @@ impl Cache {
         self.read(Read { forward, exchange, key, control, requester, may_store }).await
     }
 
-    /// A request that may change what is stored (RFC 9111 4.4). A failure says nothing about its
-    /// effect, so only a refusal leaves the stored responses.
+    /// A request that may change what is stored (RFC 9111 4.4). A failure, and a client that leaves
+    /// before the response, say nothing about its effect: only a refusal leaves the stored
+    /// responses.
     async fn write(
         &self,
         forward: Forward<'_>,
@@ -157,22 +184,17 @@ impl Cache {
         origin: &Origin,
         key: &Key,
     ) -> Result<Served, Failure> {
+        let mut invalidation = Invalidation { shared: &self.0, key, is_due: true };
         let outcome = forward.run(exchange).await;
-        let shared = &self.0;
-        let invalidate = |key: &Key| {
-            if shared.flights.invalidate(&shared.store, key) {
-                shared.metrics.invalidated();
-            }
-        };
-        if !outcome.as_ref().is_ok_and(|done| done.response.status.is_client_error()) {
-            invalidate(key);
-        }
+        let is_refused = |done: &Forwarded| done.response.status.is_client_error();
+        invalidation.is_due = !outcome.as_ref().is_ok_and(is_refused);
+        drop(invalidation);
         let Forwarded { response, backend } = outcome?;
         if response.status.is_success() || response.status.is_redirection() {
             for name in [LOCATION, CONTENT_LOCATION] {
                 let url = response.headers.get(name).and_then(|value| value.to_str().ok());
                 if let Some(key) = url.and_then(|url| origin.key_of_url(site, url)) {
-                    invalidate(&key);
+                    self.0.invalidate(&key);
                 }
             }
         }
@@ -267,14 +289,7 @@ impl Cache {
         report.is_collapsed = !ticket.is_leader();
         let outcome = match ticket.is_leader() {
             true => ticket.wait().await,
-            false => loop {
-                match timeout(MAX_BODY_WAIT, ticket.wait()).await {
-                    Ok(outcome) => break outcome,
-                    // The backend has the time of the route to begin its response.
-                    Err(_) if !ticket.has_head() => {}
-                    Err(_) => break Outcome::Alone,
-                }
-            },
+            false => timeout(MAX_WAIT, ticket.wait()).await.unwrap_or(Outcome::Alone),
         };
         let headers = &read.exchange.headers;
         Ok(match outcome {
@@ -308,6 +323,12 @@ impl Cache {
                 Filled::Response(self.filled(read, &stored, report, false))
             }
             Outcome::Stale(_) | Outcome::Alone => Filled::Alone,
+            // The others have time left.
+            Outcome::Failed(failure)
+                if !ticket.is_leader() && failure.status == StatusCode::GATEWAY_TIMEOUT =>
+            {
+                Filled::Alone
+            }
             Outcome::Failed(failure) => return Err(failure),
         })
     }

@@ -113,6 +113,38 @@ fn a_thousand_misses_make_one_request_to_the_backend() {
 }
 
 #[test]
+fn a_write_whose_client_leaves_removes_what_is_stored() {
+    let origin = Origin::start();
+    let measured = Measured::start(&origin, "");
+    origin.will("/a", &[STORED]);
+    assert_eq!(measured.ask("/a", "").read().body, "1");
+    origin.hold(true);
+    let mut put = Command::new("curl");
+    put.args(["-sS", "--http2-prior-knowledge", "-X", "PUT", "-d", "x", "-H", "host: shop.test"]);
+    put.arg(measured.proxy.url("/a")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut put = put.spawn().unwrap();
+    eventually("it is forwarded", || origin.count("/a") == 2);
+    put.kill().unwrap();
+    put.wait().unwrap();
+    origin.hold(false);
+    eventually("the old response is gone", || measured.ask("/a", "").read().body != "1");
+}
+
+#[test]
+fn a_client_that_waits_for_a_slow_response_of_another_asks_itself() {
+    let origin = Origin::start();
+    let measured = Measured::start(&origin, "");
+    origin.will("/a", &[STORED]);
+    origin.hold(true);
+    let _leader = measured.ask("/a", "");
+    measured.await_waiting(1);
+    let follower = measured.ask("/a", "");
+    eventually("it is forwarded, too", || origin.count("/a") == 2);
+    origin.hold(false);
+    assert_eq!(follower.read().status, 200);
+}
+
+#[test]
 fn a_client_that_leaves_does_not_stop_the_others() {
     let origin = Origin::start();
     let measured = Measured::start(&origin, "");

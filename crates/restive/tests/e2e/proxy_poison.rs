@@ -25,6 +25,15 @@ fn no_request_can_poison_the_cache() {
                 ],
             ),
             (
+                "a field that the backend does not get selects no response",
+                &["200|cache-control: max-age=60|vary: accept-language"],
+                &[
+                    ("GET|accept-language: de|connection: accept-language", "200 1 fwd=bypass"),
+                    ("GET|accept-language: de", "200 2 stored"),
+                    ("GET|accept-language: de|connection: keep-alive", "200 2 hit"),
+                ],
+            ),
+            (
                 "a GET with a body",
                 &["200|cache-control: max-age=60"],
                 &[
@@ -121,6 +130,24 @@ fn what_a_trusted_proxy_says_about_the_url_is_part_of_the_key() {
         ("x-forwarded-proto: http|x-forwarded-host: evil.test", "3"),
         ("x-forwarded-proto: http|x-forwarded-host: shop.test", "1"),
         ("x-forwarded-proto: https|x-forwarded-host: shop.test", "2"),
+    ] {
+        let got = send(&proxy, &format!("GET /a|{client}|{fields}"));
+        assert_eq!((got.status, got.body.as_str()), (200, body), "{fields}: {got:?}");
+    }
+}
+
+#[test]
+fn what_a_certificate_authorised_is_for_nobody_else() {
+    let origin = Origin::start();
+    let proxy = proxy(&[origin.address], &["--trusted-proxies", "127.0.0.1"]);
+    origin.will("/a", &["200|cache-control: public, max-age=60"]);
+    let client = "x-forwarded-for: 192.0.2.7";
+    for (fields, body) in [
+        ("x-client-subject: CN=alice", "1"),
+        ("x-client-subject: CN=bob", "2"),
+        ("client-cert: :MA==:", "3"),
+        ("x-a: 1", "4"),
+        ("x-a: 2", "4"),
     ] {
         let got = send(&proxy, &format!("GET /a|{client}|{fields}"));
         assert_eq!((got.status, got.body.as_str()), (200, body), "{fields}: {got:?}");

@@ -22,6 +22,7 @@ mod evaluation_time;
 mod order;
 mod prepared;
 mod pins;
+mod positions;
 mod request;
 
 mod queue;

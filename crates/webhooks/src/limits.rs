@@ -23,6 +23,8 @@ pub struct Limits {
     pub loaded_bytes: usize,
     /// Questions to the store for endpoints and replays, at a time: the store has other readers.
     pub reads: usize,
+    /// Accounts whose log is searched for endpoints that are behind, at a time: as above.
+    pub searches: usize,
     /// Writes of records of endpoints and replays, at a time: others write, too.
     pub changes: usize,
     /// Lanes looked at before the engine looks at answers, timers and the signal to stop again: a
@@ -48,6 +50,12 @@ pub struct Limits {
     pub kept_header_bytes: usize,
     /// How long requests in flight may take once the engine has to stop.
     pub drain: Duration,
+    /// How long a stop lets the head and endpoints that enable nothing new come to the newest
+    /// event: it spares the next start the same search, which is not worth a late stop.
+    pub stop_search: Duration,
+    /// Rows of positions written at a tick: many endpoints that are behind for a moment must not
+    /// cost the writer as many rows. A stop writes all.
+    pub position_rows: usize,
     /// How often positions are written, and the wall clock is looked at: it may have jumped.
     pub tick: Duration,
     /// Failures in a row after which an endpoint gets single tries only.
@@ -81,6 +89,7 @@ impl Default for Limits {
             lone_rest: Duration::from_millis(20),
             loaded_bytes: 32 << 20,
             reads: 8,
+            searches: 2,
             changes: 16,
             steps: 256,
             held: 1024,
@@ -94,6 +103,8 @@ impl Default for Limits {
             kept_headers: 64,
             kept_header_bytes: 4 << 10,
             drain: Duration::from_secs(5),
+            stop_search: Duration::from_secs(1),
+            position_rows: 100,
             tick: Duration::from_secs(1),
             hold_after: 5,
             hold_first: Duration::from_secs(1),

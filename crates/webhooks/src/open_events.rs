@@ -23,6 +23,10 @@ impl OpenEvents {
         self.open.is_empty()
     }
 
+    pub fn seqs(&self) -> impl Iterator<Item = i64> {
+        self.open.keys().copied()
+    }
+
     /// Its outcome is durable, or it goes back to the log.
     pub fn remove(&mut self, seq: i64) {
         self.open.remove(&seq);

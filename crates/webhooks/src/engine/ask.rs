@@ -23,16 +23,19 @@ impl Engine {
     /// Puts a queue in line for the store, if it has something to ask; or sets its alarm.
     pub(super) fn want(&mut self, number: i64) {
         let (now, time) = (self.clock.now, self.clock.steady);
+        let can_join = self.can_join(number);
         let Some(queue) = self.queues.get_mut(&number) else { return };
         if queue.intake.waiting || queue.intake.asking {
             return;
         }
-        match queue.need(self.loaded.room(queue.account()), now, time, &self.limits) {
+        let need = queue.need(self.loaded.room(queue.account()), now, time, &self.limits);
+        match need {
             Need::Nothing => {}
             Need::At(at) => self.timers.set(at, Alarm::Queue(number)),
             Need::Read if let Some(at) = queue.evaluation_wait(&self.evaluation_time) => {
                 self.timers.set(at, Alarm::Queue(number));
             }
+            Need::Read if queue.intake.searches && !can_join => self.search(number),
             Need::RetryIndex | Need::Retries | Need::Held | Need::Read => {
                 queue.intake.waiting = true;
                 self.asks.push(queue.account(), Requester::Queue(number));

@@ -143,7 +143,8 @@ impl Engine {
             if place == Some(own(Builtin::Erasure)) {
                 self.heard_of_erasure(&event);
             }
-            if place == Some(own(Builtin::Replay)) {
+            // The next start reads all replays.
+            if place == Some(own(Builtin::Replay)) && self.is_running() {
                 self.heard_of_replay(&event);
             }
             self.hand_out(event);
@@ -251,6 +252,10 @@ impl Engine {
         if takers.is_empty() {
             return;
         }
+        if !self.is_running() {
+            self.leave_for_next_start(&takers, event.seq);
+            return;
+        }
         let pending = u32::try_from(takers.len()).unwrap_or(u32::MAX);
         let weight = prepared::weigh(&event);
         let event = Rc::new(event);
@@ -263,6 +268,26 @@ impl Engine {
             }
         }
         self.head.keep(recent, self.limits.loaded_bytes / RING_BYTES_PART);
+    }
+
+    /// Nothing new is sent during a stop: those that want the event are behind from here on.
+    fn leave_for_next_start(&mut self, takers: &[i64], seq: i64) {
+        for number in takers {
+            if let Some(queue) = self.queues.get_mut(number)
+                && queue.intake.feed == Feed::Head
+                && seq > queue.intake.seen
+                && !queue.intake.has(seq)
+            {
+                queue.intake.fall_behind(seq - 1);
+            }
+        }
+    }
+
+    /// Whether everything that was committed was handed out.
+    pub(super) fn is_head_at_newest(&self) -> bool {
+        self.head.events.is_empty()
+            && !self.head.reloading
+            && self.head.position >= *self.store.position().borrow()
     }
 
     /// Gives a queue an event that it wants, or lets it fall behind.

@@ -14,6 +14,7 @@ mod ask;
 mod start;
 mod head;
 mod read;
+mod search;
 mod retry;
 mod finish;
 mod endpoint_record;
@@ -39,6 +40,7 @@ use crate::{Outside, Parts};
 use head::Head;
 use model::version::Versions;
 use model::{Schema, Scope};
+use search::Searches;
 use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -75,6 +77,7 @@ pub(crate) struct Engine {
     replays: Replays,
     sends: Sends,
     tasks: Tasks,
+    searches: Searches,
     settler: Settler,
     journal: Journal,
     timers: Timers,
@@ -186,6 +189,10 @@ impl Engine {
             }
             more = steps == self.limits.steps && !self.ready.is_empty();
             self.serve_asks();
+            self.serve_searches();
+        } else if self.is_looking() {
+            self.advance_head();
+            self.serve_searches();
         }
         self.serve_changes();
         self.settle();
@@ -290,6 +297,9 @@ impl Engine {
             }
             TaskResult::Queue { number, answer, reserved } => {
                 self.answered(number, answer, reserved)
+            }
+            TaskResult::Searched { scope, found, reserved } => {
+                self.searched(scope, found, reserved);
             }
             TaskResult::Settled => self.settled(),
             TaskResult::Nudged(nudged) => self.nudged(nudged),

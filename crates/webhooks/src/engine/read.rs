@@ -29,6 +29,10 @@ impl Engine {
             return;
         }
         let Some(queue) = self.queues.get(&number) else { return };
+        if queue.intake.searches {
+            self.search(number);
+            return;
+        }
         let reading = Reading {
             versions: self.versions.clone(),
             version: queue.version,
@@ -49,6 +53,8 @@ impl Engine {
             return;
         }
         queue.intake.seen = batch.seen;
+        // Others may be behind in the same range.
+        queue.intake.searches = batch.events.is_empty();
         let scope = queue.endpoint.scope;
         for event in batch.events {
             let (queues, versions) = (&self.queues, &self.versions);

@@ -3,6 +3,7 @@
 
 use super::Engine;
 use super::head::Head;
+use super::search::Searches;
 use super::stop::Phase;
 use super::tasks::Tasks;
 use crate::Parts;
@@ -72,6 +73,7 @@ impl Engine {
             replays: Replays::new(limits.replays),
             sends: Sends::new(transport, clock.wall),
             tasks: Tasks::new(store.clone(), limits.clone()),
+            searches: Searches::default(),
             settler: Settler::default(),
             journal,
             timers: Timers::new(clock.now),
@@ -137,6 +139,10 @@ impl Engine {
             queue.sending.pace.pause(rest.unwrap_or_default(), self.clock.now);
         }
         self.queues.insert(number, queue);
+        if self.can_join(number) {
+            // At once: a wait for its turn would let the ring go on without it.
+            self.join(number);
+        }
         self.touch(number);
     }
 }

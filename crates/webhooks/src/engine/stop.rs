@@ -2,7 +2,8 @@
 //! for a while, and known outcomes become durable.
 
 use super::Engine;
-use crate::queue::RetryIndex;
+use crate::positions::{Place, plan};
+use crate::queue::{Feed, RetryIndex};
 use crate::timers::Alarm;
 use model::Timestamp;
 use std::rc::Rc;
@@ -11,8 +12,12 @@ use tokio::time::Instant;
 
 pub enum Phase {
     Running,
-    /// Requests may still come back, until then.
-    Draining(Instant),
+    /// Requests may still come back, until then. The head and endpoints that enable nothing new may
+    /// come to the newest event, until `looking`.
+    Draining {
+        until: Instant,
+        looking: Instant,
+    },
     /// Outcomes may still become durable, until then; the positions come last.
     Closing {
         until: Instant,
@@ -34,22 +39,35 @@ impl Engine {
     }
 
     pub(super) fn drain(&mut self) {
-        let until = Instant::now() + self.limits.drain;
-        self.phase = Phase::Draining(until);
-        self.timers.set(until, Alarm::End);
+        let now = Instant::now();
+        let until = now + self.limits.drain;
+        let looking = now + self.limits.stop_search.min(self.limits.drain);
+        self.phase = Phase::Draining { until, looking };
+        self.timers.set(looking, Alarm::End);
+        let behind = self.queues.iter().filter(|(_, queue)| queue.intake.feed == Feed::Behind);
+        for number in behind.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.search(number);
+        }
+    }
+
+    /// Whether a stop waits for endpoints that enable nothing new to come to the newest event.
+    pub(super) fn is_looking(&self) -> bool {
+        let Phase::Draining { looking, .. } = self.phase else { return false };
+        let is_done = self.is_head_at_newest() && self.searches.is_idle();
+        !is_done && !self.queues.is_empty() && self.clock.now < looking
     }
 
     pub(super) fn wind_up(&mut self) -> StopProgress {
         match self.phase {
             Phase::Running => StopProgress::Still,
-            Phase::Draining(_) if self.sends.len() == 0 => {
+            Phase::Draining { .. } if self.sends.len() == 0 && !self.is_looking() => {
                 self.close_down();
                 StopProgress::Moved
             }
             Phase::Closing { until, placed } if self.settler.is_idle() => {
                 if !placed {
                     // The outcomes of the end are durable: the positions go beyond them.
-                    self.write_positions();
+                    self.write_positions(usize::MAX);
                     self.write_failures();
                     self.save_replays();
                     self.phase = Phase::Closing { until, placed: true };
@@ -61,14 +79,14 @@ impl Engine {
                 self.journal.close();
                 StopProgress::Over
             }
-            Phase::Draining(_) | Phase::Closing { .. } => StopProgress::Still,
+            Phase::Draining { .. } | Phase::Closing { .. } => StopProgress::Still,
             Phase::Over => StopProgress::Over,
         }
     }
 
     pub(super) fn give_up(&mut self) {
         match self.phase {
-            Phase::Draining(until) if self.clock.now >= until => {
+            Phase::Draining { until, .. } if self.clock.now >= until => {
                 // Without an outcome they are sent again after the next start.
                 self.sends.clear();
                 self.close_down();
@@ -80,8 +98,8 @@ impl Engine {
                 );
                 self.phase = Phase::Over;
             }
-            // It rang a moment early.
-            Phase::Draining(until) | Phase::Closing { until, .. } => {
+            // It rang a moment early, or for the end of the search.
+            Phase::Draining { until, .. } | Phase::Closing { until, .. } => {
                 self.timers.set(until, Alarm::End);
             }
             Phase::Running | Phase::Over => {}
@@ -96,7 +114,7 @@ impl Engine {
 
     pub(super) fn tick(&mut self) {
         self.timers.set(self.clock.now + self.limits.tick, Alarm::Tick);
-        self.write_positions();
+        self.write_positions(self.limits.position_rows);
         self.write_failures();
         self.evaluation_time.forget(self.clock.now);
         let steady = self.clock.steady;
@@ -122,22 +140,26 @@ impl Engine {
         self.tell_versions();
     }
 
-    /// Writes how far the head has come, and every endpoint that has not come as far. Endpoints
-    /// that keep up need no row: however many there are, they cost nothing.
-    fn write_positions(&mut self) {
+    /// Writes how far the head has come, and endpoints that have not come as far: `most` of them.
+    /// Endpoints that keep up need no row: however many there are, they cost nothing.
+    fn write_positions(&mut self, most: usize) {
         let head = self.head.position();
-        for (number, queue) in &mut self.queues {
-            let position = queue.intake.position(head);
-            let now = (position < head).then_some(position);
-            if now != queue.intake.stored {
-                queue.intake.stored = now;
-                self.settler.place(*number, now);
+        let places = self.queues.iter().map(|(number, queue)| Place {
+            endpoint: *number,
+            position: queue.intake.position(head),
+            stored: queue.intake.stored,
+        });
+        let plan = plan(places, head, most);
+        for (number, row) in plan.rows {
+            if let Some(queue) = self.queues.get_mut(&number) {
+                queue.intake.stored = row;
+                self.settler.place(number, row);
             }
         }
         // Without endpoints the position of the head is not needed.
-        if self.stored_head != Some(head) && !self.queues.is_empty() {
-            self.stored_head = Some(head);
-            self.settler.place_head(head);
+        if self.stored_head != Some(plan.head) && !self.queues.is_empty() {
+            self.stored_head = Some(plan.head);
+            self.settler.place_head(plan.head);
         }
     }
 

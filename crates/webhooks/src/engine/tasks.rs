@@ -1,6 +1,7 @@
 //! Calls of the store that the engine waits for. Each task repeats its call until the store
 //! answers, so that no other part of the engine has to handle store errors.
 
+use super::search::Found;
 use crate::limits::Limits;
 use crate::replay::Step;
 use crate::store_retry::until_answered;
@@ -34,6 +35,12 @@ pub enum TaskResult {
         number: i64,
         answer: Answer,
         reserved: Option<Share<i64>>,
+    },
+    /// How far a page of the log brought the endpoints of a scope that search.
+    Searched {
+        scope: Scope,
+        found: Vec<Found>,
+        reserved: Share<i64>,
     },
     Settled,
     Nudged(watch::Receiver<u64>),

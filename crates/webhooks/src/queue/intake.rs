@@ -36,6 +36,9 @@ pub struct Intake {
     pub seen: i64,
     /// The head knows the endpoint since here. The endpoint must read earlier events itself.
     pub known_since: i64,
+    /// Nothing is known of the events after `seen`: the endpoint searches together with others
+    /// before it reads by itself.
+    pub searches: bool,
     /// The endpoint is in the queue for a read of the store.
     pub waiting: bool,
     /// A read of the store is in flight.
@@ -64,6 +67,7 @@ impl Intake {
             feed: Feed::Behind,
             seen,
             known_since,
+            searches: true,
             waiting: false,
             asking: false,
             reserve: 0,
@@ -102,6 +106,13 @@ impl Intake {
     /// Whether the endpoint was given the event before, and the log need not bring it again.
     pub fn has(&self, seq: i64) -> bool {
         self.open.contains(seq) || self.pings.contains(&seq)
+    }
+
+    /// The events for which `has` holds; none of them if there are more than `most`.
+    pub fn given(&self, most: usize) -> Vec<i64> {
+        let given: Vec<i64> =
+            self.open.seqs().chain(self.pings.iter().copied()).take(most + 1).collect();
+        if given.len() > most { Vec::new() } else { given }
     }
 
     pub fn load(&mut self, event: Rc<Prepared>) {
@@ -177,6 +188,8 @@ impl Intake {
             Feed::Behind => self.seen.min(seen),
         };
         self.feed = Feed::Behind;
+        // The next event is one that it enables.
+        self.searches = false;
     }
 
     /// How far the endpoint has come, if the head has come to `head`.

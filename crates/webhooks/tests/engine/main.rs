@@ -8,6 +8,7 @@ mod bed;
 mod memory;
 mod sink;
 
+mod catch_up;
 mod clock;
 mod delivery;
 mod disabling;

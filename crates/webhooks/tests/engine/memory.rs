@@ -48,6 +48,8 @@ pub struct Inner {
     pub failures: BTreeMap<i64, Failures>,
     /// How often a position was written, the head's not counted.
     pub positions_written: usize,
+    /// Most positions written at a time.
+    pub most_positions: usize,
     rows_made: i64,
 }
 
@@ -377,6 +379,7 @@ impl Outbox for Memory {
             row.texts.extend(outcome.attempt);
         }
         inner.positions_written += settlement.positions.len();
+        inner.most_positions = inner.most_positions.max(settlement.positions.len());
         for (endpoint, position) in settlement.positions {
             match position {
                 Some(position) => inner.positions.insert(endpoint, position),

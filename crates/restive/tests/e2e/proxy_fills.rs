@@ -269,7 +269,7 @@ fn a_write_overtakes_a_response_on_its_way_into_the_cache() {
     origin.will("/a", &[STORED]);
     origin.hold(true);
     let old = measured.ask("/a", "");
-    measured.await_waiting(1);
+    eventually("the backend has the request", || origin.count("/a") == 1);
     assert_eq!(send(&measured.proxy, "POST /a|=x").status, 200);
     // Who asks after the write does not get what was asked before it.
     let new = measured.ask("/a", "");

@@ -17,6 +17,7 @@ mod h2_tls;
 mod h3;
 mod h3_client;
 mod h3_hostile;
+mod h3_identity;
 mod hints;
 mod holders;
 mod hyper_reading;

@@ -192,7 +192,8 @@ impl Class {
     }
 }
 
-/// Whether `Connection` names fields that are not forwarded, besides those of the connection itself.
+/// Whether `Connection` names more fields than those of the connection itself: they are not
+/// forwarded.
 fn names_fields(headers: &HeaderMap) -> bool {
     const OWN: [&str; 5] = ["close", "keep-alive", "te", "upgrade", "http2-settings"];
     headers.get_all(CONNECTION).iter().any(|value| {

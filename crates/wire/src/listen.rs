@@ -29,7 +29,7 @@ use crate::tls::Tls;
 use crate::worker::{Shared, Worker};
 
 /// Connections the system holds for us between two accepts.
-const BACKLOG: i32 = 1024;
+pub(crate) const BACKLOG: u16 = 1024;
 
 /// For how long a client may remember where HTTP/3 is spoken: a day, as is usual.
 const ALTERNATIVE_SECONDS: u32 = 24 * 60 * 60;
@@ -40,7 +40,15 @@ pub struct Listener {
     sockets: Vec<TcpListener>,
     address: SocketAddr,
     terms: Terms,
-    datagrams: Option<UdpSocket>,
+    datagrams: Option<Datagrams>,
+}
+
+/// The socket of HTTP/3.
+#[derive(Debug)]
+struct Datagrams {
+    socket: UdpSocket,
+    /// Fires when no other process reads from the socket any more.
+    free: Option<Shutdown>,
 }
 
 impl Listener {
@@ -64,6 +72,30 @@ impl Listener {
         }
         let terms = Terms { local: address, ..Terms::default() };
         Ok(Listener { sockets, address, terms, datagrams: None })
+    }
+
+    /// Serves on listening sockets that another process has bound to one address, with a thread for
+    /// each: the system gives each of them a part of the connections.
+    pub fn from_sockets(sockets: Vec<TcpListener>) -> io::Result<Listener> {
+        let invalid = |message| io::Error::new(io::ErrorKind::InvalidInput, message);
+        let first = sockets.first().ok_or_else(|| invalid("there is no socket"))?;
+        let address = first.local_addr()?;
+        for socket in &sockets {
+            if socket.local_addr()? != address {
+                return Err(invalid("the sockets have different addresses"));
+            }
+            socket.set_nonblocking(true)?;
+        }
+        let terms = Terms { local: address, ..Terms::default() };
+        Ok(Listener { sockets, address, terms, datagrams: None })
+    }
+
+    /// Duplicates of the sockets, for [`Listener::from_sockets`] and [`Listener::http3_on`] in
+    /// another process. While one of them is open, clients can connect.
+    pub fn sockets(&self) -> io::Result<(Vec<TcpListener>, Option<UdpSocket>)> {
+        let sockets = self.sockets.iter().map(TcpListener::try_clone).collect::<Result<_, _>>()?;
+        let datagrams = self.datagrams.as_ref().map(|datagrams| datagrams.socket.try_clone());
+        Ok((sockets, datagrams.transpose()?))
     }
 
     /// Where it listens, with the port the system chose.
@@ -105,11 +137,27 @@ impl Listener {
 
     /// HTTP/3 is spoken as well, which needs [`Listener::tls`]: binds the UDP port of the same
     /// number, and has answers on the other protocols say so.
-    pub fn http3(mut self) -> io::Result<Listener> {
-        self.datagrams = Some(h3::bind(self.address)?);
+    pub fn http3(self) -> io::Result<Listener> {
+        let socket = h3::bind(self.address)?;
+        Ok(self.with_datagrams(Datagrams { socket, free: None }))
+    }
+
+    /// The same on a socket that another process has bound, once `free` says that it no longer
+    /// reads from it: each of two readers would lose the packets that the other reads.
+    pub fn http3_on(self, socket: UdpSocket, free: Shutdown) -> io::Result<Listener> {
+        if socket.local_addr()? != self.address {
+            let message = "the UDP socket has another address";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        socket.set_nonblocking(true)?;
+        Ok(self.with_datagrams(Datagrams { socket, free: Some(free) }))
+    }
+
+    fn with_datagrams(mut self, datagrams: Datagrams) -> Listener {
+        self.datagrams = Some(datagrams);
         let alternative = format!("h3=\":{}\"; ma={ALTERNATIVE_SECONDS}", self.address.port());
         self.terms.alternative = HeaderValue::try_from(alternative).ok();
-        Ok(self)
+        self
     }
 
     /// Serves until the signal. Clients that connected since `bind` are served as well.
@@ -122,11 +170,11 @@ impl Listener {
         let shared = Arc::new(Shared::new(&limits));
         let part = Part { service, limits, terms: self.terms, shared, shutdown };
         let mut workers = Vec::with_capacity(self.sockets.len() + 1);
-        if let Some(socket) = self.datagrams {
+        if let Some(Datagrams { socket, free }) = self.datagrams {
             let Some(tls) = part.terms.tls.clone() else {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "HTTP/3 needs TLS"));
             };
-            let serve = move |worker| h3::serve(worker, socket, tls);
+            let serve = move |worker| h3::serve(worker, socket, tls, free);
             workers.push(part.clone().start("wire-quic".to_owned(), serve)?);
         }
         for (number, socket) in self.sockets.into_iter().enumerate() {
@@ -238,7 +286,7 @@ fn bind_one(address: SocketAddr, shared: bool) -> io::Result<TcpListener> {
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     if shared {
-        socket.listen(BACKLOG)?;
+        socket.listen(BACKLOG.into())?;
     }
     Ok(socket.into())
 }

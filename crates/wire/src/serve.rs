@@ -16,6 +16,7 @@ use crate::accept::Refusals;
 use crate::fault::Fault;
 use crate::h1::{self, Connection, Handover};
 use crate::h2;
+use crate::listen::BACKLOG;
 use crate::peer::introduction;
 use crate::stream::Stream;
 use crate::tls::{Accepted, Protocol};
@@ -77,9 +78,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, listener: std::net::TcpListener) -
     worker.draining.set(true);
     drop(evictions);
     // Connections that the system has accepted for us would be reset when the listener closes. The
-    // socket is asked directly, since the runtime may not know of them yet.
+    // socket is asked directly, since the runtime may not know of them yet. No more than the system
+    // holds: if another process has the socket as well, there is no end of them.
     let listener = listener.into_std()?;
-    while let Ok((stream, peer)) = listener.accept() {
+    for _ in 0..BACKLOG {
+        let Ok((stream, peer)) = listener.accept() else { break };
         stream.set_nonblocking(true)?;
         open(&worker, next, TcpStream::from_std(stream)?, peer);
         next += 1;

@@ -46,6 +46,8 @@ pub(crate) struct Connection {
     pub(super) inflow: Option<Box<Inflow>>,
     /// Interim answers that are not sent yet.
     pub(super) interim: Vec<u8>,
+    /// It has brought no request yet.
+    is_unused: bool,
 }
 
 /// What follows HTTP/1.x on a connection.
@@ -87,7 +89,8 @@ enum Arrival {
 
 impl Connection {
     pub(crate) fn new(link: Rc<Link>, stream: Stream) -> Connection {
-        Connection { link, stream, buffer: None, inflow: None, interim: Vec::new() }
+        let interim = Vec::new();
+        Connection { link, stream, buffer: None, inflow: None, interim, is_unused: true }
     }
 
     /// Serves requests until either side ends the connection, or it becomes something else.
@@ -100,17 +103,18 @@ impl Connection {
         .await;
         let worker = self.link.worker.clone();
         let mut in_a_row = 0;
-        let mut first = true;
         let ending = loop {
             // Steps that wait hold little; what is large lives only in those that do not. So the
             // task, which an idle connection keeps, stays small.
             let begun = match self.head().await {
                 Ok(head) => self.begin(&worker, head),
                 // Looked at only where HTTP/1.x ends, so it costs its requests nothing.
-                Err(Ending::Refuse(_)) if first && self.has_preface() => return self.into_http2(),
+                Err(Ending::Refuse(_)) if self.is_unused && self.has_preface() => {
+                    return self.into_http2();
+                }
                 Err(ending) => break ending,
             };
-            first = false;
+            self.is_unused = false;
             let (work, next) = match self.wait(begun).await {
                 Some((outcome, outgoing)) => self.send(outcome, outgoing),
                 None => break Ending::Drop,
@@ -232,12 +236,22 @@ impl Connection {
                 }
             }
             buffers.shrink(&mut self.buffer);
-            match self.link.worker.draining.get() && !begun {
+            match self.link.worker.draining.get() && !begun && !self.is_new() {
                 true => Poll::Ready(Arrival::Drained),
                 false => Poll::Pending,
             }
         })
         .await
+    }
+
+    /// Whether the client has just connected. Its request is probably on its way, and to close the
+    /// connection would be to refuse it.
+    fn is_new(&self) -> bool {
+        let worker = &self.link.worker;
+        let is_recent = |since| worker.elapsed(since) <= worker.limits.linger_timeout;
+        self.is_unused
+            && worker.awaits_first_requests.get()
+            && self.link.idle_since().is_some_and(is_recent)
     }
 
     /// Asks the socket itself for bytes the runtime may not have heard of: a request that has

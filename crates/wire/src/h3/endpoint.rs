@@ -17,6 +17,7 @@ use tokio::time::timeout;
 use super::connection;
 use super::frames::Code;
 use super::settings;
+use crate::shutdown::Shutdown;
 use crate::tls::Tls;
 use crate::worker::{Handshake, Worker};
 
@@ -35,16 +36,34 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// Serves until the signal, then drains.
-pub(crate) async fn serve(worker: Rc<Worker>, socket: UdpSocket, tls: Tls) -> io::Result<()> {
+/// Serves until the signal, then drains. `free`: another process reads from the socket before.
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    socket: UdpSocket,
+    tls: Tls,
+    free: Option<Shutdown>,
+) -> io::Result<()> {
     let server = settings::server(&tls, &worker.limits)?;
     let config = EndpointConfig::default();
-    let endpoint = Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))?;
     let mut shutdown = worker.shutdown.clone();
     let mut clock = worker.clock();
     let Some(mut evictions) = worker.connections.eviction_requests() else { return Ok(()) };
     let fired = shutdown.fired();
     tokio::pin!(fired);
+    if let Some(mut free) = free {
+        let freed = free.fired();
+        tokio::pin!(freed);
+        loop {
+            tokio::select! {
+                () = &mut fired => return Ok(()),
+                () = &mut freed => break,
+                Some(request) = evictions.recv() => {
+                    let _ = request.send(false);
+                }
+            }
+        }
+    }
+    let endpoint = Endpoint::new(config, Some(server), socket, Arc::new(TokioRuntime))?;
     let mut next = 0;
     loop {
         tokio::select! {

@@ -123,6 +123,8 @@ impl Worker {
                     () = &mut handshakes_end, if !handshakes_end.is_elapsed() => {
                         // A client that has not finished by now would not send a request in time.
                         connections.handshakes.borrow().values().for_each(AbortHandle::abort);
+                        self.awaits_first_requests.set(false);
+                        connections.links.borrow().values().for_each(|link| link.wake());
                     }
                 }
             }

@@ -77,6 +77,8 @@ pub(crate) struct Worker {
     /// A clock that costs nothing to read: how often the worker looked for overdue connections.
     pub(crate) tick: Cell<u64>,
     pub(crate) draining: Cell<bool>,
+    /// While draining: new connections still get the time to send their first request.
+    pub(crate) awaits_first_requests: Cell<bool>,
     pub(crate) connections: Connections,
     /// Connections that are being refused with a response.
     pub(crate) refusals: Cell<usize>,
@@ -105,6 +107,7 @@ impl Worker {
             spare_headers: Cell::default(),
             tick: Cell::new(0),
             draining: Cell::new(false),
+            awaits_first_requests: Cell::new(true),
             refusals: Cell::new(0),
         }
     }

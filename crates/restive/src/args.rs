@@ -139,6 +139,15 @@ pub struct Proxy {
     /// Report all errors of the configuration and exit
     #[arg(long)]
     pub check: bool,
+    /// Replace the running proxy: take over its listening sockets and have it drain
+    #[arg(long)]
+    pub take_over: bool,
+    /// Seconds that requests, streams and WebSockets have to end when the proxy stops or is replaced
+    #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_TIME", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub drain_time: u32,
+    #[command(flatten)]
+    pub control: ProxyControl,
     #[command(flatten)]
     pub data: Data,
     #[command(flatten)]
@@ -181,8 +190,23 @@ pub struct ProxyConfig {
     pub config: Option<PathBuf>,
 }
 
+/// The control socket of the running proxy.
+#[derive(Arguments)]
+pub struct ProxyControl {
+    /// Unix socket for `reload` and --take-over, or `off` [default: proxy.sock in the data folder]
+    #[arg(long, value_name = "PATH", env = "RESTIVE_PROXY_CONTROL")]
+    pub control: Option<PathBuf>,
+}
+
 #[derive(Subcommand)]
 pub enum ProxyCommand {
+    /// Have the running proxy read its configuration file again; print its errors
+    Reload {
+        #[command(flatten)]
+        control: ProxyControl,
+        #[command(flatten)]
+        data: Data,
+    },
     /// Show what the proxy does with a request: route, servers, timeouts, retries, headers
     Explain {
         #[command(flatten)]

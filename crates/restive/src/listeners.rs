@@ -3,6 +3,7 @@
 
 use crate::args::{Hints, Listening, Peers, Switch};
 use crate::redirect::{Redirect, Tokens};
+use crate::takeover::{Sockets, Use};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
 use std::fmt;
@@ -15,6 +16,7 @@ use wire::{EarlyHints, Limits, Listener, Running, Service, Shutdown};
 
 /// Attempts to find a port that is free for both TCP and UDP.
 const CHOICES: usize = 16;
+const NO_UDP: &str = "cannot listen on its UDP port; --http3 off disables HTTP/3";
 
 /// Bound sockets that do not accept connections yet.
 pub struct Listeners {
@@ -37,6 +39,15 @@ impl Listeners {
     /// Binds before anything else is done, because a port in use is the most frequent mistake.
     /// `secure` loads the certificates later.
     pub fn bind(given: &Listening) -> anyhow::Result<(Listeners, Option<Source>)> {
+        Listeners::inherit(given, Inherited::default())
+    }
+
+    /// Uses the sockets of another process where they have the right addresses, and closes the
+    /// others.
+    pub fn inherit(
+        given: &Listening,
+        mut inherited: Inherited,
+    ) -> anyhow::Result<(Listeners, Option<Source>)> {
         let tokens = given.tls.redirect_http.map(|_| Tokens::default());
         let source = tls::source(&given.tls, tokens.clone())?;
         if source.is_none() && given.tls.redirect_http.is_some() {
@@ -52,10 +63,7 @@ impl Listeners {
         }
         // A load balancer that sends the PROXY protocol does not forward QUIC.
         let http3 = source.is_some() && given.tls.http3 == Switch::On && !proxy_protocol;
-        let listener = match http3 {
-            true => bind_both(given.listen)?,
-            false => bind(given.listen)?,
-        };
+        let listener = inherited.service(given.listen, http3)?;
         let behind = |listener: Listener| {
             listener.trusted(trusted_proxies.clone()).proxy_protocol(proxy_protocol)
         };
@@ -66,15 +74,41 @@ impl Listeners {
         };
         let listener =
             listener.early_hints(early_hints).prior_knowledge(given.prior_knowledge == Switch::On);
-        let plain = given.tls.redirect_http.map(bind).transpose()?;
+        let mut find = |of, address| inherited.listener(of, address);
+        let plain = given.tls.redirect_http.map(|at| find(Use::Redirect, at)).transpose()?;
+        let metrics = given.metrics_listen.map(|at| find(Use::Metrics, at)).transpose()?;
         let listeners = Listeners {
             listener: behind(listener),
             secured: None,
             redirect: plain.map(behind).zip(tokens),
-            metrics: given.metrics_listen.map(bind).transpose()?,
+            metrics,
             limits: limits(&given.peers),
         };
         Ok((listeners, source))
+    }
+
+    /// The longest time from the stop signal to the end of all connections.
+    pub fn drain_within(mut self, time: Duration) -> Listeners {
+        self.limits.drain_timeout = time;
+        self
+    }
+
+    /// Duplicates of the sockets, for a process that takes over.
+    pub fn sockets(&self) -> io::Result<Sockets> {
+        let mut all = Sockets::default();
+        let redirect = self.redirect.as_ref().map(|(listener, _)| listener);
+        let listeners = [
+            (Use::Service, Some(&self.listener)),
+            (Use::Redirect, redirect),
+            (Use::Metrics, self.metrics.as_ref()),
+        ];
+        for (of, listener) in listeners {
+            let Some(listener) = listener else { continue };
+            let (sockets, datagrams) = listener.sockets()?;
+            sockets.into_iter().for_each(|socket| all.push(of, socket));
+            datagrams.into_iter().for_each(|socket| all.push(Use::Http3, socket));
+        }
+        Ok(all)
     }
 
     pub fn secure(self, secured: Secured) -> Listeners {
@@ -131,6 +165,41 @@ impl OpenListeners {
     }
 }
 
+/// The sockets of another process that this one replaces; by default none.
+#[derive(Default)]
+pub struct Inherited {
+    pub sockets: Sockets,
+    /// Fires when the other process no longer reads the packets of HTTP/3.
+    pub free: Option<Shutdown>,
+}
+
+impl Inherited {
+    fn listener(&mut self, of: Use, address: SocketAddr) -> anyhow::Result<Listener> {
+        let found = self.sockets.listener(of, address);
+        match found.with_context(|| format!("cannot take over the sockets of {address}"))? {
+            Some(listener) => Ok(listener),
+            None => bind(address),
+        }
+    }
+
+    fn service(&mut self, address: SocketAddr, http3: bool) -> anyhow::Result<Listener> {
+        let found = self.sockets.listener(Use::Service, address);
+        match found.with_context(|| format!("cannot take over the sockets of {address}"))? {
+            None if http3 => bind_both(address),
+            None => bind(address),
+            Some(listener) if !http3 => Ok(listener),
+            Some(listener) => {
+                let datagrams = self.sockets.datagrams(listener.local_addr());
+                let listener = match datagrams.zip(self.free.clone()) {
+                    Some((socket, free)) => listener.http3_on(socket, free),
+                    None => listener.http3(),
+                };
+                listener.context(NO_UDP)
+            }
+        }
+    }
+}
+
 fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
     Listener::bind(address).with_context(|| format!("cannot listen on {address}"))
 }
@@ -144,10 +213,7 @@ fn bind_both(address: SocketAddr) -> anyhow::Result<Listener> {
         match bind(address)?.http3() {
             Ok(listener) => return Ok(listener),
             Err(error) if tries > 0 && error.kind() == io::ErrorKind::AddrInUse => {}
-            Err(error) => {
-                let message = "cannot listen on its UDP port; --http3 off disables HTTP/3";
-                return Err(error).context(message);
-            }
+            Err(error) => return Err(error).context(NO_UDP),
         }
     }
 }

@@ -5,6 +5,7 @@ mod accounts;
 mod args;
 mod backup;
 mod check;
+mod control;
 mod data;
 mod deliver;
 mod event_id;
@@ -26,6 +27,7 @@ mod redirect;
 mod replay;
 mod serve;
 mod stop;
+mod takeover;
 mod text;
 mod tls;
 

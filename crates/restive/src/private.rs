@@ -14,7 +14,7 @@ const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 /// The names of our files in a data folder, and the prefixes of the others.
 const OWN_NAMES: [&str; 2] = ["lock", "acme"];
-const OWN_BEGINNINGS: [&str; 3] = ["restive.db", "self-signed.", "outcomes."];
+const OWN_BEGINNINGS: [&str; 4] = ["restive.db", "self-signed.", "outcomes.", "proxy.sock"];
 
 /// From here on, only the owner can access files that this process creates.
 pub fn make_private() {

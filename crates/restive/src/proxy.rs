@@ -1,32 +1,41 @@
-//! `restive proxy`: assembles the reverse proxy, reloads its configuration on SIGHUP, and drains on
-//! SIGTERM.
+//! `restive proxy`: assembles the reverse proxy, takes over the sockets of a running one, reloads
+//! its configuration on SIGHUP or `restive proxy reload`, and drains on SIGTERM.
 
 use crate::args::{self, ProxyCommand, ProxyConfig, Switch};
+use crate::control::{self, Commands, Control, Place, Reload};
 use crate::data;
-use crate::listeners::Listeners;
+use crate::listeners::{Inherited, Listeners};
 use crate::operator::{self, Measured};
 use crate::outside::System;
 use crate::process;
 use crate::serve::LogWriter;
 use crate::stop::{self, Part, Progress};
+use crate::takeover::Predecessor;
 use crate::tls::{self, Secured};
 use anyhow::{Context as _, bail};
 use api::{AccessLog, Outside as _};
 use http::{Method, StatusCode, Uri};
 use proxy::{Config, Line, Outside, Proxy, Settings};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Watchdog;
 use tokio::signal::unix::{SignalKind, signal};
-use wire::{Response, Shutdown};
+use tokio::sync::mpsc;
+use wire::{Response, Shutdown, Trigger};
 
 /// Time to stop beyond the drain time of the connections.
 const MARGIN: Duration = Duration::from_secs(1);
 
 pub fn run(args: args::Proxy) -> anyhow::Result<ExitCode> {
     match args.command {
+        Some(ProxyCommand::Reload { control, data }) => {
+            let place = Place::new(control.control.as_deref(), &data.data);
+            data::block_on(control::reload(place.as_ref()))?;
+            println!("reloaded");
+            Ok(ExitCode::SUCCESS)
+        }
         Some(ProxyCommand::Explain { backends, method, url }) => explain(&backends, &method, &url),
         None if args.check => check(&args.backends),
         None => serve(args),
@@ -122,7 +131,13 @@ impl Measured for Proxy {
 fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let config = config(&args.backends)?;
-    let (mut listeners, source) = Listeners::bind(&args.listening)?;
+    let place = Place::new(args.control.control.as_deref(), &args.data.data);
+    let (predecessor, inherited) = match args.take_over {
+        true => take_over(place.as_ref())?,
+        false => (None, Inherited::default()),
+    };
+    let (mut listeners, source) = Listeners::inherit(&args.listening, inherited)?;
+    listeners = listeners.drain_within(Duration::from_secs(args.drain_time.into()));
     if let Some(source) = source {
         let address = args.listening.listen.ip();
         data::make(&args.data.data)
@@ -146,11 +161,22 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let stop = stop::signalled(drain + stop::GRACE, watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
         let metrics = Arc::new(operator::Metrics(proxy.clone()));
+        let sockets = listeners.sockets()?;
         let open = listeners.open(proxy.clone(), metrics, &shutdown)?;
-        let reloads = tokio::spawn(follow(proxy, args.backends.config)?);
+        let (reload, requests) = mpsc::channel(1);
+        let reloads = tokio::spawn(follow(proxy, args.backends.config, requests)?);
+        let replaces = predecessor.is_some();
+        if let Some(predecessor) = predecessor {
+            replace(predecessor).await;
+        }
+        let control = Control::start(place.as_ref(), Commands { reload, sockets }, replaces)?;
         addresses.announce()?;
         stop.await;
         tracing::info!("draining");
+        let _successor = match control {
+            Some(control) => Some(control.close().await),
+            None => None,
+        };
         trigger.fire();
         let mut closed = Ok(());
         let connections = async { closed = open.closed().await };
@@ -163,31 +189,68 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Checks the servers and, on SIGHUP, reads the configuration again. A configuration with errors is
-/// reported and not used.
+/// A running proxy to be replaced, which drops the trigger when it has ended.
+type Replaced = (Predecessor, Trigger);
+
+/// Takes the sockets of the running proxy. Without one, this process starts as usual.
+fn take_over(place: Option<&Place>) -> anyhow::Result<(Option<Replaced>, Inherited)> {
+    let Some(place) = place else {
+        bail!("--take-over needs the control socket of the running proxy; remove --control off");
+    };
+    let Some((predecessor, sockets)) = Predecessor::find(place.path())? else {
+        tracing::info!("no proxy is running; there is nothing to take over");
+        return Ok((None, Inherited::default()));
+    };
+    let (trigger, free) = Shutdown::channel();
+    Ok((Some((predecessor, trigger)), Inherited { sockets, free: Some(free) }))
+}
+
+/// Has the old proxy drain, now that this process accepts connections.
+async fn replace((predecessor, free): Replaced) {
+    match predecessor.replace().await {
+        Ok(ended) => drop(tokio::spawn(async move {
+            ended.await;
+            free.fire();
+        })),
+        // It has gone in the meantime, or does not listen any more: this one serves.
+        Err(error) => tracing::warn!(%error, "the old proxy may still run"),
+    }
+}
+
+/// Checks the servers and, on SIGHUP or on request, reads the configuration again. A configuration
+/// with errors is reported and not used.
 fn follow(
     proxy: Arc<Proxy>,
-    file: Option<std::path::PathBuf>,
+    file: Option<PathBuf>,
+    mut requests: mpsc::Receiver<Reload>,
 ) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
         loop {
-            tokio::select! {
-                () = checks(&proxy) => {}
-                _ = hangup.recv() => {}
+            let request = tokio::select! {
+                () = checks(&proxy) => None,
+                _ = hangup.recv() => None,
+                Some(request) = requests.recv() => Some(request),
+            };
+            let outcome = reload(&proxy, file.as_deref()).map_err(|error| format!("{error:#}"));
+            match &outcome {
+                Ok(()) => tracing::info!("the configuration was reloaded"),
+                Err(error) => tracing::error!(%error, "the configuration was not reloaded"),
             }
-            let Some(file) = &file else { continue };
-            match read(file) {
-                Ok(config) => {
-                    proxy.reload(config);
-                    tracing::info!("the configuration was reloaded");
-                }
-                Err(error) => {
-                    tracing::error!(%error, "the configuration was not reloaded");
-                }
+            if let Some(request) = request {
+                // The operator may not wait for the result any more.
+                let _ = request.send(outcome);
             }
         }
     })
+}
+
+fn reload(proxy: &Proxy, file: Option<&Path>) -> anyhow::Result<()> {
+    let Some(file) = file else {
+        bail!("the proxy has no configuration file: it was started without --config");
+    };
+    proxy.reload(read(file)?);
+    Ok(())
 }
 
 async fn checks(proxy: &Proxy) {

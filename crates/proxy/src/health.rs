@@ -65,6 +65,14 @@ impl Health {
         true
     }
 
+    /// The server says that it will stop. True if it got requests before. It returns as after failed
+    /// checks.
+    pub(crate) fn drains(&self, now: Instant) -> bool {
+        let got_requests = !self.0.lock().is_failed;
+        self.set_checked(false, now);
+        got_requests
+    }
+
     pub(crate) fn set_checked(&self, ok: bool, now: Instant) {
         let mut state = self.0.lock();
         state.is_failed = !ok;
@@ -137,6 +145,17 @@ mod tests {
         assert_eq!(health.percent(now), FIRST_PERCENT);
         assert_eq!(health.percent(now + SLOW_START / 2), 55);
         assert_eq!(health.percent(now + SLOW_START), 100);
+    }
+
+    #[test]
+    fn a_server_that_drains_leaves_at_once_and_returns_by_checks() {
+        let (health, check, now) = (Health::default(), Check::default(), Instant::now());
+        assert!(health.drains(now) && !health.is_usable(now));
+        assert!(!health.drains(now), "this is known");
+        for (ok, usable) in [(false, false), (true, false), (true, true)] {
+            health.checked(ok, &check, now);
+            assert_eq!(health.is_usable(now), usable);
+        }
     }
 
     #[test]

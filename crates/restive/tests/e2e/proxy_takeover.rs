@@ -1,7 +1,7 @@
 //! The control socket of the proxy: `restive proxy reload`, and a new process that takes over the
 //! listening sockets of a running one.
 
-use crate::harness::{Server, eventually, executable, run};
+use crate::harness::{Server, Start, eventually, executable, run};
 use crate::live_client::{Curl, Socket, curl};
 use crate::sink::Sink;
 use std::io::{Read as _, Write as _};
@@ -237,6 +237,22 @@ fn streams_and_sockets_of_the_old_process_go_on_until_the_drain_time_is_over() {
 }
 
 #[test]
+fn http3_goes_on_in_the_new_process_when_the_old_one_has_ended() {
+    let sink = Sink::start();
+    let secure = ["--tls", "self-signed", "--take-over"];
+    let mut old = configured(&config(sink.address), &secure).over("http3");
+    assert_eq!(old.get("/").status, 200);
+    let listen = old.address.to_string();
+    let new = start(&old.folder, &listen, &secure).over("http3");
+    // The client of HTTP/3 that the old one serves is told to leave.
+    assert_eq!(old.wait(), 0, "{}", old.log.lock().unwrap());
+    eventually("the new one answers over HTTP/3", || {
+        new.ask("GET", "/").try_send().is_ok_and(|answer| answer.status == 200)
+    });
+    assert_eq!(new.stop().0, 0);
+}
+
+#[test]
 fn a_take_over_that_fails_leaves_the_old_process_in_service() {
     let sink = Sink::start();
     let proxy = configured(&config(sink.address), &[]);
@@ -274,4 +290,50 @@ fn a_take_over_that_fails_leaves_the_old_process_in_service() {
     let (code, folder) = proxy.stop();
     assert_eq!(code, 0);
     assert_eq!(start(&folder, &address, &["--take-over"]).get("/").status, 200);
+}
+
+#[test]
+fn a_backend_that_drains_gets_no_new_requests_and_keeps_those_in_progress() {
+    let draining = Start::bookshop().arg("--drain-delay").arg("20").go();
+    let stays = Server::bookshop();
+    // Failed checks alone would take longer than the drain.
+    let proxy = configured(
+        &format!(
+            "[backends.b]\nto = [\"{}\", \"{}\"]\n\
+             check = {{ interval = \"500ms\", fall = 100 }}\n\
+             [[sites]]\n[[sites.routes]]\nto = \"b\"\n",
+            draining.address, stays.address
+        ),
+        &[],
+    );
+    // In turn: one stream of each server.
+    let mut streams = [(); 2].map(|()| {
+        let mut stream = Curl::follow(curl(&proxy, "/api/events?types=book.*"));
+        stream.events.next();
+        stream
+    });
+    draining.signal("-TERM");
+    eventually("the proxy knows", || {
+        proxy.log.lock().unwrap().contains("a server drains: it gets no requests")
+    });
+    for number in 1..=10 {
+        // Each is another one, so that none comes from the cache.
+        assert_eq!(proxy.get(&format!("/v1/books?limit={number}")).status, 200);
+    }
+    let lines = |part: &str| {
+        let log = proxy.log.lock().unwrap();
+        log.lines().filter(|line| line.contains("/v1/books") && line.contains(part)).count()
+    };
+    eventually("the requests are logged", || lines("") == 10);
+    assert_eq!(lines(&format!("\"backend\":\"http://{}\"", stays.address)), 10);
+    let expected = [draining.book("Dune"), stays.book("Emma")];
+    let mut ids = streams.each_mut().map(|stream| {
+        let event = stream.events.named("book.created").json();
+        event["data"]["object"]["id"].as_str().unwrap().to_owned()
+    });
+    if ids[0] != expected[0] {
+        ids.reverse();
+    }
+    assert_eq!(ids, expected, "both streams go on");
+    assert!(!proxy.log.lock().unwrap().contains("a server is unhealthy"));
 }

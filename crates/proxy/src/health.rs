@@ -65,8 +65,8 @@ impl Health {
         true
     }
 
-    /// The server says that it will stop. True if it got requests before. It returns as after failed
-    /// checks.
+    /// The server says that it will stop. True if it got requests before. It returns as it does
+    /// after failed checks.
     pub(crate) fn drains(&self, now: Instant) -> bool {
         let got_requests = !self.0.lock().is_failed;
         self.set_checked(false, now);

@@ -142,7 +142,7 @@ pub struct Proxy {
     /// Replace the running proxy: take over its listening sockets and have it drain
     #[arg(long)]
     pub take_over: bool,
-    /// Seconds that requests, streams and WebSockets have to end when the proxy stops or is replaced
+    /// Seconds for requests, streams and WebSockets to end when the proxy stops or is replaced
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_TIME", default_value_t = 10)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub drain_time: u32,

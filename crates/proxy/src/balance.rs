@@ -66,7 +66,7 @@ impl Backend {
         }
     }
 
-    fn is_restive(&self) -> bool {
+    pub(crate) fn is_restive(&self) -> bool {
         self.is_restive.load(Ordering::Relaxed)
     }
 

@@ -10,6 +10,10 @@ use crate::config::{Action, Config, Cors, Edits, Group, OriginPattern, Route};
 use crate::forward::is_long_poll;
 use crate::route::{self, Routes};
 
+/// What happens with event streams.
+const SHARED: &str =
+    "clients of a restive backend with the same credential and filter share an event stream";
+
 /// A text for people; an error is a reason why the request would not be routed.
 pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, String> {
     let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
@@ -50,6 +54,8 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
             if let Ok(forwarded) = route::forwarded(path, url.query(), prefix) {
                 describe_cache(&mut out, route, method, url, forwarded.as_str());
             }
+            let fanout = if route.fanout { SHARED } else { "off" };
+            row(&mut out, "fan-out", fanout);
             row(&mut out, "retry", retry_class(method));
             let times = route.timeouts;
             let read = match is_long_poll(method, url) {

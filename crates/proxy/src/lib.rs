@@ -1,7 +1,7 @@
 //! The reverse proxy. Knows HTTP and its own configuration; knows no store and no schema.
 //!
 //! The way of a request: `route` (site and route) → `limit` → `cache` → `balance` (a server) →
-//! `forward` (headers, upstream call, response). Files and redirects end at `files` and here.
+//! `forward` (headers, upstream call, response) → `fanout` (event streams). Files and redirects end at `files` and here.
 //! `health` and `checks` say which servers get requests.
 
 mod error;
@@ -17,6 +17,7 @@ mod files;
 mod limit;
 mod route;
 
+mod fanout;
 mod forward;
 mod cache;
 mod record;

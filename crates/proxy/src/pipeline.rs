@@ -21,6 +21,7 @@ use crate::compress::{self, Compressing};
 use crate::config::{Action, Config, Route};
 use crate::cors;
 use crate::error::Failure;
+use crate::fanout::Fanout;
 use crate::files;
 use crate::forward::Forward;
 use crate::forward::headers::{self, Sender};
@@ -52,6 +53,7 @@ pub struct Proxy {
     table: RwLock<Arc<Table>>,
     client: Client,
     cache: Cache,
+    fanout: Fanout,
     settings: Settings,
     /// The name of this instance in `Via` and in request ids.
     name: String,
@@ -80,6 +82,7 @@ impl Proxy {
             table,
             client: Client::with_limits(limits),
             cache,
+            fanout: Fanout::default(),
             settings,
             name,
             requests: AtomicU64::new(0),
@@ -104,6 +107,7 @@ impl Proxy {
     pub fn metrics(&self, out: &mut String) {
         self.table.read().render(out);
         self.cache.render(out);
+        self.fanout.render(out);
     }
 
     async fn answer(&self, exchange: Exchange) -> Response {
@@ -192,6 +196,7 @@ impl Proxy {
                 let from = SocketAddr::new(exchange.client, port);
                 let forward = Forward {
                     client: &self.client,
+                    fanout: &self.fanout,
                     pool: &table.pools[*group],
                     route: &served.route,
                     addresses: (from, exchange.local),
@@ -352,6 +357,7 @@ impl Table {
                 let labels = format!("backend={},server={}", quoted(group), quoted(server));
                 for (name, value) in [
                     ("healthy", usize::from(backend.health.is_usable(now))),
+                    ("restive", usize::from(backend.is_restive())),
                     ("requests_in_progress", backend.active()),
                     ("streams_open", backend.streams()),
                 ] {

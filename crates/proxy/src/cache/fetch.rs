@@ -11,12 +11,14 @@ use wire::{Body, Exchange, Hints};
 use crate::balance::Pool;
 use crate::config::Route;
 use crate::error::Failure;
+use crate::fanout::Fanout;
 use crate::forward::headers::Sender;
 use crate::forward::{Forward, Forwarded};
 
 /// What a request is forwarded with, owned.
 pub(crate) struct Fetch {
     client: Client,
+    fanout: Fanout,
     pool: Arc<Pool>,
     route: Arc<Route>,
     peer: IpAddr,
@@ -35,6 +37,7 @@ impl Fetch {
         let sender = &forward.sender;
         Fetch {
             client: forward.client.clone(),
+            fanout: forward.fanout.clone(),
             pool: forward.pool.clone(),
             route: forward.route.clone(),
             peer: sender.peer,
@@ -53,6 +56,7 @@ impl Fetch {
         let certificate = exchange.client_certificate.clone();
         let forward = Forward {
             client: &self.client,
+            fanout: &self.fanout,
             pool: &self.pool,
             route: &self.route,
             sender: Sender {

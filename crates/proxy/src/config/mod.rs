@@ -133,6 +133,8 @@ pub struct Route {
     pub compress: bool,
     /// Whether responses are stored and used again, as far as they allow it.
     pub cache: bool,
+    /// Whether clients of restive backends share event streams.
+    pub fanout: bool,
 }
 
 /// An exact path, or a prefix that ends with `/*`.
@@ -277,6 +279,7 @@ impl Route {
             cors: None,
             compress: true,
             cache: true,
+            fanout: true,
         }
     }
 }

@@ -250,6 +250,7 @@ const ROUTE_KEYS: &[&str] = &[
     "cors",
     "compress",
     "cache",
+    "fanout",
 ];
 
 fn route(
@@ -290,6 +291,9 @@ fn route(
     }
     if let Some(cache) = table.word(report, "cache", &[("on", true), ("off", false)]) {
         route.cache = cache;
+    }
+    if let Some(fanout) = table.word(report, "fanout", &[("on", true), ("off", false)]) {
+        route.fanout = fanout;
     }
     Some(route)
 }

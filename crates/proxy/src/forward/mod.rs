@@ -18,6 +18,7 @@ use wire::{Chunks, Cut, Exchange, Payload, Response};
 use crate::balance::{Backend, InProgress, Pool};
 use crate::config::{Edits, Route, Timeouts};
 use crate::error::Failure;
+use crate::fanout::{Asked, Fanout};
 use crate::metrics::Outcome;
 use headers::Sender;
 
@@ -32,6 +33,7 @@ const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
 /// What a request is forwarded with.
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a Client,
+    pub(crate) fanout: &'a Fanout,
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) route: &'a Arc<Route>,
     pub(crate) sender: Sender<'a>,
@@ -104,7 +106,7 @@ impl Forward<'_> {
             tried.push(place);
             let in_progress = InProgress::begin(backend);
             call.target = introduced.get(place).unwrap_or(&backend.server.target);
-            let outcome = self.client.open(call).await;
+            let (sent, outcome) = (now, self.client.open(call).await);
             let now = Instant::now();
             match outcome {
                 Ok(opened) => {
@@ -116,7 +118,7 @@ impl Forward<'_> {
                         && self.pool.choose(self.sender.client, &tried, now).is_some()
                         && !std::mem::replace(&mut is_repeated, true);
                     if !again {
-                        let response = self.respond(opened, in_progress);
+                        let response = self.respond(opened, in_progress, (call, backend, sent));
                         return Ok(Forwarded { response, backend: backend.clone() });
                     }
                     failure = Failure::unavailable();
@@ -166,7 +168,12 @@ impl Forward<'_> {
         }
     }
 
-    fn respond(&self, opened: Opened, mut in_progress: InProgress) -> Response {
+    fn respond(
+        &self,
+        opened: Opened,
+        mut in_progress: InProgress,
+        sent: (&Call<'_>, &Backend, Instant),
+    ) -> Response {
         let Opened { status, headers: mut fields, mut flow, tunnel, .. } = opened;
         let upgrade = fields.get(http::header::UPGRADE).cloned();
         headers::response(&mut fields, &self.route.response_headers);
@@ -186,7 +193,8 @@ impl Forward<'_> {
                 })
             }
             None => {
-                if is_event_stream(&fields) {
+                let is_event_stream = is_event_stream(&fields);
+                if is_event_stream {
                     in_progress.becomes_stream();
                     flow.set_stall(STREAM_IDLE);
                 }
@@ -194,13 +202,36 @@ impl Forward<'_> {
                     Payload::Stream(chunks) => {
                         let edits = self.route.response_headers.clone();
                         let counted = Counted { chunks, edits, _in_progress: in_progress };
-                        Payload::Stream(Box::new(counted))
+                        let chunks = Box::new(counted);
+                        Payload::Stream(match is_event_stream && status == StatusCode::OK {
+                            true => self.share(chunks, sent),
+                            false => chunks,
+                        })
                     }
                     whole => whole,
                 }
             }
         };
         Response { status, headers: fields, body, ..Response::default() }
+    }
+
+    /// The stream for the client, which may go on as one that others have as well.
+    fn share(
+        &self,
+        chunks: Box<dyn Chunks>,
+        (call, backend, sent): (&Call<'_>, &Backend, Instant),
+    ) -> Box<dyn Chunks> {
+        let Some(path) = &call.path else { return chunks };
+        if !self.route.fanout || call.method != Method::GET || !backend.is_restive() {
+            return chunks;
+        }
+        let asked = Asked {
+            server: &backend.server.url,
+            host: call.host.as_ref(),
+            path: path.as_str(),
+            headers: &call.headers,
+        };
+        self.fanout.share(asked, sent, chunks)
     }
 }
 

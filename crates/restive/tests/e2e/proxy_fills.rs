@@ -14,8 +14,8 @@ use tempfile::TempDir;
 const STORED: &str = "200|cache-control: max-age=60";
 
 /// A proxy whose metrics can be read.
-struct Measured {
-    proxy: Server,
+pub struct Measured {
+    pub proxy: Server,
     metrics: String,
 }
 
@@ -29,7 +29,7 @@ impl Measured {
         Measured::configured(&config)
     }
 
-    fn configured(config: &str) -> Measured {
+    pub fn configured(config: &str) -> Measured {
         let folder = Arc::new(TempDir::new().unwrap());
         let file = folder.path().join("proxy.toml");
         std::fs::write(&file, config).unwrap();
@@ -43,7 +43,7 @@ impl Measured {
         Measured { proxy, metrics }
     }
 
-    fn metric(&self, name: &str) -> u64 {
+    pub fn metric(&self, name: &str) -> u64 {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";

@@ -102,8 +102,8 @@ impl Asked<'_> {
             return Some(String::from_utf8_lossy(value.as_bytes()).into_owned());
         }
         let query = self.path.split_once('?').map_or("", |(_, query)| query);
-        let pairs = query.split('&').filter(|pair| POSITIONS.contains(&name_of(pair).as_str()));
-        let value = pairs.last()?.split_once('=').map_or("", |(_, value)| value);
+        let mut pairs = query.split('&').filter(|pair| POSITIONS.contains(&name_of(pair).as_str()));
+        let value = pairs.next_back()?.split_once('=').map_or("", |(_, value)| value);
         Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
     }
 }
@@ -116,7 +116,7 @@ fn name_of(pair: &str) -> String {
 
 fn is_selecting(name: &HeaderName) -> bool {
     let is_of = |family: &&str| name.as_str().starts_with(*family);
-    !IGNORED.contains(name) && !IGNORED_FAMILIES.iter().any(|family| is_of(&family))
+    !IGNORED.contains(name) && !IGNORED_FAMILIES.iter().any(is_of)
 }
 
 /// A digest of parts, each with its length: parts cannot be mistaken for others.

@@ -117,3 +117,6 @@ async fn run(registry: Arc<Registry>, key: Key, shared: Arc<Shared>, own: Box<Ow
         registry.count.store(streams.len(), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests;

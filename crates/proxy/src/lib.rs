@@ -1,8 +1,9 @@
 //! The reverse proxy. Knows HTTP and its own configuration; knows no store and no schema.
 //!
 //! The way of a request: `route` (site and route) → `limit` → `cache` → `balance` (a server) →
-//! `forward` (headers, upstream call, response) → `fanout` (event streams). Files and redirects end at `files` and here.
-//! `health` and `checks` say which servers get requests.
+//! `forward` (headers, upstream call, response) → `fanout` (event streams that clients share).
+//! Files and redirects end at `files` and here. `health` and `checks` say which servers get
+//! requests.
 
 mod error;
 mod metrics;

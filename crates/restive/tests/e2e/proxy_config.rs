@@ -184,8 +184,14 @@ fn the_command_explains_errors_and_routes() {
         .unwrap();
     let text = String::from_utf8_lossy(&explained.stdout);
     assert!(text.contains("removes http://a.example/v1/books\n"), "{text}");
-    for part in ["/*", "http://127.0.0.1:1", "round_robin", "read 30s", "only if nothing was sent"]
-    {
+    for part in [
+        "fan-out",
+        "/*",
+        "http://127.0.0.1:1",
+        "round_robin",
+        "read 30s",
+        "only if nothing was sent",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

@@ -26,6 +26,8 @@ const OVERLAP: Duration = Duration::from_secs(1);
 
 pub(super) struct Client {
     fanout: Fanout,
+    key: Key,
+    id: u64,
     phase: Phase,
 }
 
@@ -41,7 +43,6 @@ enum Phase {
 pub(super) struct Own {
     pub(super) source: Box<dyn Chunks>,
     pub(super) splitter: Splitter,
-    key: Key,
     /// The position from which the client resumes.
     requested: Option<String>,
     /// When the request was sent.
@@ -69,7 +70,6 @@ impl Client {
         let own = Own {
             source,
             splitter: Splitter::default(),
-            key,
             requested,
             sent,
             position: None,
@@ -78,14 +78,15 @@ impl Client {
             is_caught_up,
             silence: (!is_caught_up).then(|| Box::pin(sleep(CAUGHT_UP))),
         };
-        Client { fanout, phase: Phase::Own(Box::new(own)) }
+        let id = fanout.enter(&key);
+        Client { fanout, key, id, phase: Phase::Own(Box::new(own)) }
     }
 
     /// Goes on with the shared stream, if the client is where that is.
-    fn share(&mut self) {
+    fn share(&mut self, cx: &Context<'_>) {
         let Phase::Own(own) = &self.phase else { return };
         let Some(joined) = own.joined() else { return };
-        if let Some(reader) = self.fanout.join(&own.key, joined) {
+        if let Some(reader) = self.fanout.join(&self.key, joined) {
             self.phase = Phase::Shared(reader);
             return;
         }
@@ -93,8 +94,8 @@ impl Client {
             return;
         }
         let Phase::Own(own) = std::mem::replace(&mut self.phase, Phase::Ended) else { return };
-        let key = own.key;
-        self.phase = match self.fanout.lead(&key, joined, own) {
+        let who = (&self.key, self.id);
+        self.phase = match self.fanout.lead(who, joined, own, cx.waker()) {
             Attached::Shared(reader) => Phase::Shared(reader),
             Attached::Own(own) => Phase::Own(own),
         };
@@ -116,7 +117,7 @@ impl Chunks for Client {
                     Ok(Some(batch)) => {
                         own.moved();
                         own.note(&batch);
-                        self.share();
+                        self.share(cx);
                         return Poll::Ready(Some(Ok(batch.bytes)));
                     }
                     Err(Unfit(held)) => {
@@ -128,16 +129,23 @@ impl Chunks for Client {
                 },
                 Poll::Ready(end) => return Poll::Ready(end),
                 Poll::Pending => {
-                    if !own.is_silent(cx) {
+                    if !own.has_caught_up(cx) {
                         return Poll::Pending;
                     }
-                    self.share();
+                    // Another client may have come, or has made its stream the shared one.
+                    self.share(cx);
                     if let Phase::Own(_) = self.phase {
                         return Poll::Pending;
                     }
                 }
             }
         }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.fanout.leave(&self.key, self.id);
     }
 }
 
@@ -176,14 +184,14 @@ impl Own {
         }
     }
 
-    /// Whether the stream has become silent now: its client has what it had missed.
-    fn is_silent(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(silence) = &mut self.silence else { return false };
-        if silence.as_mut().poll(cx).is_pending() {
-            return false;
+    /// Whether the client has what it had missed: its stream is silent.
+    fn has_caught_up(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Some(silence) = &mut self.silence
+            && silence.as_mut().poll(cx).is_ready()
+        {
+            self.silence = None;
+            self.is_caught_up = true;
         }
-        self.silence = None;
-        self.is_caught_up = true;
-        true
+        self.is_caught_up
     }
 }

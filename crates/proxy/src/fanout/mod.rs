@@ -10,13 +10,14 @@ mod blocks;
 mod client;
 mod key;
 mod metrics;
+mod present;
 mod ring;
 mod shared;
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ use client::{Client, Own};
 pub(crate) use key::Asked;
 use key::Key;
 use metrics::Metrics;
+use present::Present;
 use ring::Joined;
 use shared::{End, NotJoined, Reader, Shared};
 
@@ -45,10 +47,17 @@ pub(crate) struct Fanout(Arc<Registry>);
 
 #[derive(Default)]
 struct Registry {
-    streams: Mutex<HashMap<Key, Arc<Shared>>>,
-    /// The number of `streams`.
+    table: Mutex<Table>,
+    clients: AtomicU64,
+    /// The number of shared streams.
     count: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct Table {
+    streams: HashMap<Key, Arc<Shared>>,
+    present: HashMap<Key, Present>,
 }
 
 /// Where a client goes on.
@@ -73,32 +82,59 @@ impl Fanout {
         self.0.metrics.render(self.0.count.load(Ordering::Relaxed), out);
     }
 
+    /// A client has come. Returns its number.
+    fn enter(&self, key: &Key) -> u64 {
+        self.0.table.lock().present.entry(*key).or_default().count += 1;
+        self.0.clients.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn leave(&self, key: &Key, id: u64) {
+        let mut table = self.0.table.lock();
+        let Some(present) = table.present.get_mut(key) else { return };
+        present.leave(id);
+        if present.count == 0 {
+            table.present.remove(key);
+        }
+    }
+
     /// Joins the shared stream of this key, if there is one that follows what the client has.
     fn join(&self, key: &Key, joined: Joined) -> Option<Reader> {
-        let shared = self.0.streams.lock().get(key).cloned()?;
+        let shared = self.0.table.lock().streams.get(key).cloned()?;
         shared.join(joined).ok()
     }
 
-    /// Makes the client's own stream the shared one, if there is none.
-    fn lead(&self, key: &Key, joined: Joined, own: Box<Own>) -> Attached {
+    /// Makes the client's own stream the shared one, if there is none and others want it.
+    fn lead(
+        &self,
+        (key, id): (&Key, u64),
+        joined: Joined,
+        own: Box<Own>,
+        waker: &Waker,
+    ) -> Attached {
         let registry = &self.0;
-        let mut streams = registry.streams.lock();
+        let mut guard = registry.table.lock();
+        let Table { streams, present } = &mut *guard;
+        if let Some(shared) = streams.get(key) {
+            match shared.join(joined) {
+                Ok(reader) => return Attached::Shared(reader),
+                Err(NotJoined::Apart) => return Attached::Own(own),
+                Err(NotJoined::Over) => {}
+            }
+        }
         let mine = || streams.keys().filter(|other| other.credential == key.credential).count();
         if streams.len() >= MAX_STREAMS || mine() >= MAX_STREAMS_PER_CREDENTIAL {
             return Attached::Own(own);
         }
-        let shared = Shared::new(joined.at, registry.metrics.clone(), registry.count.clone());
-        match streams.entry(*key) {
-            Entry::Occupied(mut entry) => match entry.get().join(joined) {
-                Ok(reader) => return Attached::Shared(reader),
-                Err(NotJoined::Apart) => return Attached::Own(own),
-                Err(NotJoined::Over) => drop(entry.insert(shared.clone())),
-            },
-            Entry::Vacant(entry) => drop(entry.insert(shared.clone())),
+        let present = present.entry(*key).or_default();
+        if !present.may_lead(id, waker) {
+            return Attached::Own(own);
         }
+        let shared = Shared::new(joined.at, registry.metrics.clone(), registry.count.clone());
         let Ok(reader) = shared.join(joined) else { return Attached::Own(own) };
+        streams.insert(*key, shared.clone());
         registry.count.store(streams.len(), Ordering::Relaxed);
-        drop(streams);
+        present.wake();
+        drop(guard);
         tokio::spawn(run(registry.clone(), *key, shared, own));
         Attached::Shared(reader)
     }
@@ -111,7 +147,7 @@ async fn run(registry: Arc<Registry>, key: Key, shared: Arc<Shared>, own: Box<Ow
         tracing::debug!("a stream of a backend cannot be shared");
         sleep(APART).await;
     }
-    let mut streams = registry.streams.lock();
+    let streams = &mut registry.table.lock().streams;
     if streams.get(&key).is_some_and(|current| Arc::ptr_eq(current, &shared)) {
         streams.remove(&key);
         registry.count.store(streams.len(), Ordering::Relaxed);

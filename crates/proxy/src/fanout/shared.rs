@@ -12,7 +12,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use wire::{Chunks, Cut};
 
 use super::blocks::{Batch, Position, Splitter};
@@ -22,6 +22,9 @@ use super::ring::{Joined, Read, Ring};
 /// For how long a stream without clients stays open. Half a second: a client that reconnects at
 /// once finds it, and a backend does not keep streams that nobody reads.
 const LINGER: Duration = Duration::from_millis(500);
+/// A stream without a byte for this long is taken for dead. A restive server sends a comment every
+/// 25 s; clients that come must not join a stream whose connection is lost.
+const SILENCE: Duration = Duration::from_secs(70);
 /// The part of a ring that the fastest client may be behind before the backend is not read any
 /// more.
 const AHEAD_PART: usize = 2;
@@ -133,10 +136,10 @@ impl Shared {
     async fn relay(&self, source: &mut dyn Chunks, mut splitter: Splitter) -> End {
         loop {
             self.room().await;
-            let piece = match poll_fn(|cx| source.poll_chunk(cx)).await {
-                Some(Ok(piece)) => piece,
-                Some(Err(Cut)) => return End::Broken,
-                None => return End::Ended,
+            let piece = match timeout(SILENCE, poll_fn(|cx| source.poll_chunk(cx))).await {
+                Ok(Some(Ok(piece))) => piece,
+                Ok(Some(Err(Cut))) | Err(_) => return End::Broken,
+                Ok(None) => return End::Ended,
             };
             let Ok(batch) = splitter.push(&piece) else { return End::Unfit };
             let goes_on = batch.is_none_or(|batch| self.publish(batch));

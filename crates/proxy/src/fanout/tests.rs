@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,12 +13,14 @@ use wire::{Chunks, Cut, Payload, Sender};
 
 use super::*;
 
+type Client = Box<dyn Chunks>;
+
 /// Longer than anything takes; a wait of this length fails the test.
 const PATIENCE: Duration = Duration::from_secs(20);
 const GREETING: &str = "retry: 3000\nid: 00000001.5\n\n";
 
 /// A client and the end of its own stream at the backend.
-fn open(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Box<dyn Chunks>) {
+fn open(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Client) {
     let (sender, payload) = Payload::channel(None, 1);
     let Payload::Stream(source) = payload else { panic!("a channel is a stream") };
     let mut headers = HeaderMap::new();
@@ -27,14 +30,28 @@ fn open(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Box<d
 }
 
 /// The same, after the first block.
-async fn begun(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Box<dyn Chunks>) {
+async fn begun(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Client) {
     let (sender, mut client) = open(fanout, credential, path);
     sender.send(GREETING).await.unwrap();
     assert_eq!(next(&mut client).await, Some(Ok(GREETING.into())));
     (sender, client)
 }
 
-async fn next(client: &mut Box<dyn Chunks>) -> Option<Result<Bytes, Cut>> {
+/// Two clients that share the stream of the first one.
+async fn two(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, [Client; 2]) {
+    let (backend, mut first) = begun(fanout, credential, path).await;
+    let (own, mut second) = begun(fanout, credential, path).await;
+    is_silent(&mut first);
+    is_silent(&mut second);
+    assert!(own.send(event(6)).await.is_err(), "nobody reads it");
+    (backend, [first, second])
+}
+
+fn is_silent(client: &mut Client) {
+    assert!(client.poll_chunk(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+async fn next(client: &mut Client) -> Option<Result<Bytes, Cut>> {
     timeout(PATIENCE, poll_fn(|cx| client.poll_chunk(cx))).await.expect("it comes in time")
 }
 
@@ -49,9 +66,7 @@ fn shared(fanout: &Fanout) -> usize {
 #[tokio::test]
 async fn the_own_stream_of_a_client_that_joins_is_closed() {
     let fanout = Fanout::default();
-    let (backend, mut first) = begun(&fanout, "a", "/e").await;
-    let (own, mut second) = begun(&fanout, "a", "/e").await;
-    assert!(own.send(event(6)).await.is_err(), "nobody reads it");
+    let (backend, [mut first, mut second]) = two(&fanout, "a", "/e").await;
     backend.send(event(6)).await.unwrap();
     for client in [&mut first, &mut second] {
         assert_eq!(next(client).await, Some(Ok(event(6).into())));
@@ -72,25 +87,31 @@ async fn the_own_stream_of_a_client_that_joins_is_closed() {
 #[tokio::test]
 async fn a_credential_shares_a_bounded_number_of_streams() {
     let fanout = Fanout::default();
+    let alone = begun(&fanout, "a", "/e").await;
     let mut open = Vec::new();
-    for number in 0..MAX_STREAMS_PER_CREDENTIAL + 1 {
-        open.push(begun(&fanout, "a", &format!("/e?types={number}")).await);
+    for number in 0..MAX_STREAMS_PER_CREDENTIAL {
+        open.push(two(&fanout, "a", &format!("/e?types={number}")).await);
     }
     assert_eq!(shared(&fanout), MAX_STREAMS_PER_CREDENTIAL);
-    let other = begun(&fanout, "b", "/e").await;
+    let further = begun(&fanout, "a", "/e").await;
+    open.push(two(&fanout, "b", "/e").await);
     assert_eq!(shared(&fanout), MAX_STREAMS_PER_CREDENTIAL + 1);
-    open.push(other);
-    for (backend, client) in &mut open {
+    for (backend, clients) in &mut open {
         backend.send(event(6)).await.unwrap();
-        assert_eq!(next(client).await, Some(Ok(event(6).into())));
+        for client in clients {
+            assert_eq!(next(client).await, Some(Ok(event(6).into())));
+        }
+    }
+    for (backend, mut client) in [alone, further] {
+        backend.send(event(6)).await.unwrap();
+        assert_eq!(next(&mut client).await, Some(Ok(event(6).into())), "on a stream of its own");
     }
 }
 
 #[tokio::test]
 async fn a_stream_that_cannot_be_shared_ends_and_its_clients_then_have_their_own() {
     let fanout = Fanout::default();
-    let (backend, mut first) = begun(&fanout, "a", "/e").await;
-    let (_, mut second) = begun(&fanout, "a", "/e").await;
+    let (backend, [mut first, mut second]) = two(&fanout, "a", "/e").await;
     let odd = "id: seven\ndata: 1\n\n";
     backend.send(odd).await.unwrap();
     assert_eq!((next(&mut first).await, next(&mut second).await), (None, None));
@@ -105,8 +126,7 @@ async fn a_stream_that_cannot_be_shared_ends_and_its_clients_then_have_their_own
 async fn the_backend_is_read_as_fast_as_the_fastest_client_reads() {
     const EVENTS: u64 = 4_000;
     let fanout = Fanout::default();
-    let (backend, mut client) = begun(&fanout, "a", "/e").await;
-    let (_, mut stalled) = begun(&fanout, "a", "/e").await;
+    let (backend, [mut client, mut stalled]) = two(&fanout, "a", "/e").await;
     let text = |number| format!("id: 00000001.{number}\ndata: {}\n\n", "x".repeat(1_000));
     let writer = tokio::spawn(async move {
         for number in 6..6 + EVENTS {
@@ -146,4 +166,21 @@ async fn a_resumed_client_leads_only_when_it_has_caught_up() {
     for client in [&mut first, &mut behind] {
         assert_eq!(next(client).await, Some(Ok(event(6).into())), "once");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_stream_whose_backend_falls_silent_is_taken_for_dead() {
+    let fanout = Fanout::default();
+    let (backend, [mut first, mut second]) = two(&fanout, "a", "/e").await;
+    let began = tokio::time::Instant::now();
+    tokio::time::sleep(Duration::from_secs(60)).await; // waits for: the clock of the test
+    let comment = ": still here\nid: 00000001.5\n\n";
+    backend.send(comment).await.unwrap();
+    for client in [&mut first, &mut second] {
+        assert_eq!(next(client).await, Some(Ok(comment.into())));
+        assert_eq!(poll_fn(|cx| client.poll_chunk(cx)).await, Some(Err(Cut)));
+    }
+    assert!((125..140).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    drop((first, second));
+    two(&fanout, "a", "/e").await;
 }

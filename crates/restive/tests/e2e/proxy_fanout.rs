@@ -135,6 +135,8 @@ fn a_client_resumes_inside_of_the_ring_and_outside_of_it() {
     let measured = before(&server, "");
     let proxy = &measured.proxy;
     let (mut first, start) = follow(proxy, MESSAGES);
+    let _second = follow(proxy, MESSAGES);
+    backend_streams(&server, 1);
     let new: Vec<i64> = (0..10).map(|number| write(&server, &format!("new {number}"))).collect();
     let mut sent = events(&mut first, 10);
     let texts = |blocks: &[Block]| -> Vec<String> {
@@ -211,7 +213,10 @@ fn requests_for_something_else_have_streams_of_their_own() {
     let mut by_token = open(proxy, &token, MESSAGES, "");
     by_token.next();
     backend_streams(&server, 6);
-    assert_eq!(measured.metric("restive_proxy_fanout_streams"), 6);
+    assert_eq!(measured.metric("restive_proxy_fanout_streams"), 0, "each is alone");
+    let (_second, _) = follow(proxy, MESSAGES);
+    backend_streams(&server, 6);
+    assert_eq!(measured.metric("restive_proxy_fanout_streams"), 1);
     write(&server, "mine");
     let foreign = server.ask("POST", "/v1/messages").key(&other_key);
     foreign.json(&json!({ "from": "o", "text": "theirs" })).send().expect(201);

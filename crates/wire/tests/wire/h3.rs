@@ -348,7 +348,8 @@ fn a_drain_finishes_open_streams_and_refuses_new_ones() {
 
 #[test]
 fn an_idle_connection_is_closed_cleanly() {
-    let limits = Limits { idle_timeout: Duration::from_millis(50), ..Limits::default() };
+    // Long enough for the first request on a busy machine.
+    let limits = Limits { idle_timeout: Duration::from_millis(700), ..Limits::default() };
     let (server, trust) = echo(limits);
     run(async {
         let mut client = trust.client(&server).await;
@@ -356,7 +357,7 @@ fn an_idle_connection_is_closed_cleanly() {
         waiting.finish().await.unwrap();
         assert_eq!(seen(&server).await, "GET /wait");
         // waits for: the idle time, in which a request under way does not count as rest
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(Duration::from_millis(1_000)).await;
         server.gate.add_permits(1);
         assert_eq!(answer(&mut waiting).await.unwrap().status, StatusCode::OK);
         let end = client.connection.await.unwrap();

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Watchdog;
+use tokio::net::UnixStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use wire::{Response, Shutdown, Trigger};
@@ -167,10 +168,21 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let reloads = tokio::spawn(follow(proxy, args.backends.config, requests)?);
         let replaces = predecessor.is_some();
         if let Some(predecessor) = predecessor {
-            replace(predecessor).await;
+            replace(predecessor, place.as_ref()).await?;
         }
-        let control = Control::start(place.as_ref(), Commands { reload, sockets }, replaces)?;
-        addresses.announce()?;
+        let control = Control::start(place.as_ref(), Commands { reload, sockets }, replaces);
+        // The old proxy drains: from now on only this one serves, whatever fails.
+        let control = match control {
+            Err(error) if replaces => {
+                tracing::error!(%error, "this proxy cannot be reloaded or taken over by commands");
+                None
+            }
+            other => other?,
+        };
+        match addresses.announce() {
+            Err(error) if replaces => tracing::warn!(%error, "the addresses cannot be printed"),
+            other => other?,
+        }
         stop.await;
         tracing::info!("draining");
         let _successor = match control {
@@ -205,16 +217,26 @@ fn take_over(place: Option<&Place>) -> anyhow::Result<(Option<Replaced>, Inherit
     Ok((Some((predecessor, trigger)), Inherited { sockets, free: Some(free) }))
 }
 
-/// Has the old proxy drain, now that this process accepts connections.
-async fn replace((predecessor, free): Replaced) {
+/// Has the old proxy drain, now that this process accepts connections. An error means that the old
+/// one goes on: two with different settings must not serve the same sockets.
+async fn replace((predecessor, free): Replaced, place: Option<&Place>) -> anyhow::Result<()> {
     match predecessor.replace().await {
         Ok(ended) => drop(tokio::spawn(async move {
             ended.await;
             free.fire();
         })),
-        // It has gone in the meantime, or does not listen any more: this one serves.
-        Err(error) => tracing::warn!(%error, "the old proxy may still run"),
+        Err(error) => {
+            let is_there = match place {
+                Some(place) => UnixStream::connect(place.path()).await.is_ok(),
+                None => false,
+            };
+            if is_there {
+                return Err(error).context("the running proxy goes on, and this one ends");
+            }
+            tracing::warn!(%error, "the old proxy has gone in the meantime");
+        }
     }
+    Ok(())
 }
 
 /// Checks the servers and, on SIGHUP or on request, reads the configuration again. A configuration

@@ -3,9 +3,9 @@
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// A block that is longer is not held: the stream of its client is passed on as it comes. 8 MiB:
-/// several times the largest record that a restive server accepts by default.
-pub(super) const MAX_BLOCK_BYTES: usize = 8 << 20;
+/// A block that is longer is not held: the stream of its client is passed on as it comes. 64 KiB:
+/// most events have a few, and each client on a stream of its own may make the proxy hold as much.
+pub(super) const MAX_BLOCK_BYTES: usize = 64 << 10;
 
 /// The end of a block.
 const END: &[u8] = b"\n\n";

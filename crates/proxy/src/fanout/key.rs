@@ -44,6 +44,7 @@ const IGNORED_FAMILIES: [&str; 2] = ["sec-fetch-", "sec-ch-"];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(super) credential: [u8; 32],
+    /// Includes the credential as it was sent.
     request: [u8; 32],
 }
 
@@ -64,21 +65,25 @@ impl Asked<'_> {
         request.add(self.server.as_bytes());
         request.add(self.host.map_or(b"", HeaderValue::as_bytes));
         request.add(path.as_bytes());
-        let mut credential = Digest::default();
+        let (mut credential, mut is_named) = (Digest::default(), false);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let name = name_of(pair);
             if name == ACCESS_TOKEN {
                 credential.add(pair.as_bytes());
+                is_named = true;
             }
             if !POSITIONS.contains(&name.as_str()) {
                 request.add(pair.as_bytes());
             }
         }
-        for name in [AUTHORIZATION, COOKIE] {
-            for value in self.headers.get_all(&name) {
-                credential.add(name.as_str().as_bytes());
-                credential.add(value.as_bytes());
-            }
+        // As the server reads it, without the spelling of the scheme: its streams are limited.
+        for value in self.headers.get_all(AUTHORIZATION) {
+            let token = value.as_bytes().splitn(2, |byte| *byte == b' ').last();
+            credential.add(token.unwrap_or_default().trim_ascii());
+            is_named = true;
+        }
+        for value in self.headers.get_all(COOKIE).iter().filter(|_| !is_named) {
+            credential.add(value.as_bytes());
         }
         let mut fields: Vec<(&str, &[u8])> = self
             .headers

@@ -121,12 +121,12 @@ impl Fanout {
                 Err(NotJoined::Over) => {}
             }
         }
-        let mine = || streams.keys().filter(|other| other.credential == key.credential).count();
-        if streams.len() >= MAX_STREAMS || mine() >= MAX_STREAMS_PER_CREDENTIAL {
-            return Attached::Own(own);
-        }
         let present = present.entry(*key).or_default();
         if !present.may_lead(id, waker) {
+            return Attached::Own(own);
+        }
+        let mine = || streams.keys().filter(|other| other.credential == key.credential).count();
+        if streams.len() >= MAX_STREAMS || mine() >= MAX_STREAMS_PER_CREDENTIAL {
             return Attached::Own(own);
         }
         let shared = Shared::new(joined.at, registry.metrics.clone(), registry.count.clone());
@@ -143,14 +143,29 @@ impl Fanout {
 /// Runs a shared stream, which is in the registry until it ends.
 async fn run(registry: Arc<Registry>, key: Key, shared: Arc<Shared>, own: Box<Own>) {
     let Own { source, splitter, .. } = *own;
-    if shared.run(source, splitter).await == End::Unfit {
+    let running = Running { registry, key, shared };
+    if running.shared.run(source, splitter).await == End::Unfit {
         tracing::debug!("a stream of a backend cannot be shared");
         sleep(APART).await;
     }
-    let streams = &mut registry.table.lock().streams;
-    if streams.get(&key).is_some_and(|current| Arc::ptr_eq(current, &shared)) {
-        streams.remove(&key);
-        registry.count.store(streams.len(), Ordering::Relaxed);
+}
+
+/// A shared stream in the registry. However its task ends, no client may wait for it: the thread of
+/// a task can end before those of its clients.
+struct Running {
+    registry: Arc<Registry>,
+    key: Key,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.shared.finish(End::Broken);
+        let streams = &mut self.registry.table.lock().streams;
+        if streams.get(&self.key).is_some_and(|current| Arc::ptr_eq(current, &self.shared)) {
+            streams.remove(&self.key);
+            self.registry.count.store(streams.len(), Ordering::Relaxed);
+        }
     }
 }
 

@@ -125,6 +125,11 @@ impl Shared {
         };
         // The backend's connection is closed before the clients come back.
         drop(source);
+        self.finish(end)
+    }
+
+    /// Ends the stream for all its clients, unless it has ended. Returns how.
+    pub(super) fn finish(&self, end: End) -> End {
         let mut state = self.state.lock();
         let end = *state.end.get_or_insert(end);
         let wakers = state.take_wakers();

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, Version};
 use wire::outgoing::{Call, CallTimeouts, Client, Opened, OutgoingFault, Retry, Stage, Target};
@@ -194,6 +194,7 @@ impl Forward<'_> {
             }
             None => {
                 let is_event_stream = is_event_stream(&fields);
+                let is_encoded = fields.contains_key(CONTENT_ENCODING);
                 if is_event_stream {
                     in_progress.becomes_stream();
                     flow.set_stall(STREAM_IDLE);
@@ -203,10 +204,12 @@ impl Forward<'_> {
                         let edits = self.route.response_headers.clone();
                         let counted = Counted { chunks, edits, _in_progress: in_progress };
                         let chunks = Box::new(counted);
-                        Payload::Stream(match is_event_stream && status == StatusCode::OK {
-                            true => self.share(chunks, sent),
-                            false => chunks,
-                        })
+                        Payload::Stream(
+                            match is_event_stream && !is_encoded && status == StatusCode::OK {
+                                true => self.share(chunks, sent),
+                                false => chunks,
+                            },
+                        )
                     }
                     whole => whole,
                 }

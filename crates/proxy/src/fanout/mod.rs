@@ -122,7 +122,7 @@ impl Fanout {
             }
         }
         let present = present.entry(*key).or_default();
-        if !present.may_lead(id, waker) {
+        if !present.may_lead(id, waker, Instant::now()) {
             return Attached::Own(own);
         }
         let mine = || streams.keys().filter(|other| other.credential == key.credential).count();

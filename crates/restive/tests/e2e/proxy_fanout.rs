@@ -214,8 +214,10 @@ fn requests_for_something_else_have_streams_of_their_own() {
     by_token.next();
     backend_streams(&server, 6);
     assert_eq!(measured.metric("restive_proxy_fanout_streams"), 0, "each is alone");
+    let came = Instant::now();
     let (_second, _) = follow(proxy, MESSAGES);
     backend_streams(&server, 6);
+    assert!(came.elapsed().as_secs() < 10, "the first client's next comment is not waited for");
     assert_eq!(measured.metric("restive_proxy_fanout_streams"), 1);
     write(&server, "mine");
     let foreign = server.ask("POST", "/v1/messages").key(&other_key);

@@ -46,8 +46,6 @@ pub(crate) struct Connection {
     pub(super) inflow: Option<Box<Inflow>>,
     /// Interim answers that are not sent yet.
     pub(super) interim: Vec<u8>,
-    /// It has brought no request yet.
-    is_unused: bool,
 }
 
 /// What follows HTTP/1.x on a connection.
@@ -89,8 +87,7 @@ enum Arrival {
 
 impl Connection {
     pub(crate) fn new(link: Rc<Link>, stream: Stream) -> Connection {
-        let interim = Vec::new();
-        Connection { link, stream, buffer: None, inflow: None, interim, is_unused: true }
+        Connection { link, stream, buffer: None, inflow: None, interim: Vec::new() }
     }
 
     /// Serves requests until either side ends the connection, or it becomes something else.
@@ -109,12 +106,12 @@ impl Connection {
             let begun = match self.head().await {
                 Ok(head) => self.begin(&worker, head),
                 // Looked at only where HTTP/1.x ends, so it costs its requests nothing.
-                Err(Ending::Refuse(_)) if self.is_unused && self.has_preface() => {
+                Err(Ending::Refuse(_)) if self.link.is_unused() && self.has_preface() => {
                     return self.into_http2();
                 }
                 Err(ending) => break ending,
             };
-            self.is_unused = false;
+            self.link.set_used();
             let (work, next) = match self.wait(begun).await {
                 Some((outcome, outgoing)) => self.send(outcome, outgoing),
                 None => break Ending::Drop,
@@ -249,7 +246,7 @@ impl Connection {
     fn is_new(&self) -> bool {
         let worker = &self.link.worker;
         let is_recent = |since| worker.elapsed(since) <= worker.limits.linger_timeout;
-        self.is_unused
+        self.link.is_unused()
             && worker.awaits_first_requests.get()
             && self.link.idle_since().is_some_and(is_recent)
     }

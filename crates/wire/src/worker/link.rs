@@ -31,6 +31,8 @@ pub(crate) struct Link {
     streams: Cell<u16>,
     /// HTTP/3: the connection ends with the last of them.
     leaving: Cell<bool>,
+    /// HTTP/1.1: it has brought a request.
+    used: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     /// What the handshake of TLS has shown; seldom anything.
     shown: OnceCell<Box<Shown>>,
@@ -106,6 +108,7 @@ impl Link {
             streams: Cell::new(0),
             leaving: Cell::new(false),
             waker: RefCell::new(None),
+            used: Cell::new(false),
             shown: OnceCell::new(),
         }
     }
@@ -122,6 +125,14 @@ impl Link {
     /// A proxy has connected without naming its client.
     pub(crate) fn set_unknown_client(&self) {
         self.client_unknown.set(true);
+    }
+
+    pub(crate) fn is_unused(&self) -> bool {
+        !self.used.get()
+    }
+
+    pub(crate) fn set_used(&self) {
+        self.used.set(true);
     }
 
     /// The handshake of TLS is over.

@@ -342,7 +342,7 @@ fn token_request(schema: &Schema) -> Value {
     }
     let ids = |about: &str| {
         json!({
-            "type": ["array", "null"],
+            "type": "array",
             "description": about,
             "items": {
                 "type": "string",
@@ -366,7 +366,7 @@ fn token_request(schema: &Schema) -> Value {
                 "pattern": USER_FORM,
             },
             "types": {
-                "type": ["array", "null"],
+                "type": "array",
                 "description": "Types, patterns and live names to receive. Without it, all \
                                 that the key may read.",
                 "items": { "type": "string", "enum": types(schema) },

@@ -58,7 +58,8 @@ fn concurrent_deliveries_stay_within_the_limit_of_an_endpoint_and_leave_a_slot_f
         figure(&server, "restive_webhook_failed_attempts_total") > Some(0.0)
     });
     assert_eq!(most, 2.0, "one place is kept for who waits");
-    assert!(age > 1.0 && oldest >= age, "{age} {oldest}");
+    // Both are written with milliseconds.
+    assert!(age > 1.0 && oldest > age - 0.001, "{age} {oldest}");
 }
 
 #[test]

@@ -26,6 +26,8 @@ const LEAVE_ALONE: Duration = Duration::from_secs(30);
 /// How long commits wait so that the file starts again: a long reader (a backup) must not turn it
 /// into seconds.
 const STALL: Duration = Duration::from_millis(20);
+/// Tries of the writer to make room on a full disk, of `STALL` each.
+const ROOM_TRIES: usize = 5;
 /// Tries to begin the file again while long reads wait, of `STALL` each.
 const RESTARTS: usize = 20;
 /// The mark of what was acknowledged is written this often at most: it costs a sync.
@@ -252,7 +254,15 @@ pub fn passive(connection: &Connection) -> Result<(), Error> {
 pub fn restart(connection: &Connection, shared: &Shared) -> bool {
     let done = shared.readers.without_rest(|| {
         connection.busy_timeout(STALL)?;
-        let done = checkpoint(connection, "RESTART");
+        let mut done = checkpoint(connection, "RESTART");
+        // The checkpoint of the other thread may be under way: it makes room, too.
+        for _ in 1..ROOM_TRIES {
+            if !matches!(&done, Ok(Moved { busy: true, .. })) {
+                break;
+            }
+            std::thread::sleep(STALL);
+            done = checkpoint(connection, "RESTART");
+        }
         connection.busy_timeout(connection::BUSY)?;
         done
     });

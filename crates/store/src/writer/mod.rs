@@ -349,6 +349,10 @@ impl<B: Backend> Writer<B> {
         let Some(first) = writes.first().filter(|_| writes.iter().any(is_slow)) else {
             return writes;
         };
+        // Nobody else waits: the time of a batch is limit enough.
+        if writes.iter().all(|waiting| waiting.tenant == first.tenant) {
+            return writes;
+        }
         let (now, later): (Vec<_>, Vec<_>) = match is_slow(first) {
             true => {
                 let mut writes = writes;

@@ -4,7 +4,7 @@
 use crate::respond::Reply;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, HOST, ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, FORWARDED, HOST, ORIGIN,
 };
 use http::{HeaderMap, HeaderValue};
 use model::problem::{Code, Problem};
@@ -60,15 +60,26 @@ fn is_own(headers: &HeaderMap, scheme: Option<&str>) -> bool {
 /// The scheme that the client used: as a trusted proxy says it, or that of the listener. None if
 /// the proxy says something else, or more than one.
 fn scheme(headers: &HeaderMap, is_secure: bool, is_proxied: bool) -> Option<&'static str> {
-    let mut said = headers.get_all(X_FORWARDED_PROTO).iter();
-    match (is_proxied, said.next(), said.next()) {
-        (false, ..) | (true, None, _) => Some(if is_secure { "https" } else { "http" }),
-        (true, Some(said), None) => {
-            let said = said.as_bytes().trim_ascii();
+    let values = |name| headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut said: Vec<&[u8]> = values(X_FORWARDED_PROTO).map(<[u8]>::trim_ascii).collect();
+    if said.is_empty() {
+        let parts = values(FORWARDED.as_str()).flat_map(|value| value.split(|b| b",;".contains(b)));
+        said = parts.filter_map(proto).collect();
+    }
+    match (is_proxied, said.as_slice()) {
+        (false, _) | (true, []) => Some(if is_secure { "https" } else { "http" }),
+        (true, [said]) => {
             ["http", "https"].into_iter().find(|known| said.eq_ignore_ascii_case(known.as_bytes()))
         }
-        (true, Some(_), Some(_)) => None,
+        (true, _) => None,
     }
+}
+
+/// The scheme in one part of a `Forwarded` header, if it has one.
+fn proto(part: &[u8]) -> Option<&[u8]> {
+    let (name, value) = part.trim_ascii().split_at_checked(b"proto=".len())?;
+    let value = value.strip_prefix(b"\"").and_then(|v| v.strip_suffix(b"\"")).unwrap_or(value);
+    name.eq_ignore_ascii_case(b"proto=").then_some(value)
 }
 
 /// The response to a preflight request.

@@ -31,8 +31,10 @@ const MEMBERS: [&str; 6] = ["user", "types", "publish", "resources", "parents", 
 pub const LIFE: std::ops::RangeInclusive<i64> = 5..=86_400;
 pub const USUAL_LIFE: i64 = 3_600;
 
-/// The content of a token. Field names are short because tokens appear in URLs.
+/// The content of a token. Field names are short because tokens appear in URLs. A token with a
+/// field that this release does not know is refused: it could be a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Claims {
     #[serde(rename = "s")]
     pub scope: i64,

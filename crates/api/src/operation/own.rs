@@ -53,7 +53,8 @@ pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(
         let Some(stored) = stored else { return Ok(()) };
         patterns = stored.fields().get("enabled_events").cloned();
     }
-    let patterns = patterns.unwrap_or_else(|| json!(["*"]));
+    // What is not understood counts as all types.
+    let patterns = patterns.filter(Value::is_array).unwrap_or_else(|| json!(["*"]));
     let patterns = patterns.as_array().into_iter().flatten().filter_map(Value::as_str);
     match patterns.filter_map(|pattern| unreadable(operation, pattern)).next() {
         None => Ok(()),

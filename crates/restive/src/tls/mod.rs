@@ -245,7 +245,7 @@ fn self_signed(data: &Path, listen: IpAddr) -> anyhow::Result<Pair> {
     let pair = Pair { cert: data.join(SELF_SIGNED_CERT), key: data.join(SELF_SIGNED_KEY) };
     if pair.cert.exists() && pair.key.exists() {
         let kept = read(&pair).context("delete the two files to create new ones")?;
-        if kept.expires_at().is_none_or(|end| end > SystemTime::now() + SELF_SIGNED_REST) {
+        if kept.expires_at().is_some_and(|end| end > SystemTime::now() + SELF_SIGNED_REST) {
             return Ok(pair);
         }
     }

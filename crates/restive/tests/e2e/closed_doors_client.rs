@@ -332,6 +332,18 @@ fn a_page_of_the_same_host_and_another_scheme_opens_no_socket() {
         let status = origin_status(&proxied, only_secure, &headers);
         assert_eq!(status, if allowed { 400 } else { 403 }, "{headers:?}");
     }
+    for (forwarded, scheme, allowed) in [
+        ("for=192.0.2.7;proto=https", "https", true),
+        ("for=192.0.2.7;proto=https", "http", false),
+        ("for=192.0.2.7; Proto=\"http\"", "http", true),
+        ("for=192.0.2.7;proto=https, for=127.0.0.1;proto=http", "http", false),
+        ("for=192.0.2.7;proto=gopher", "http", false),
+    ] {
+        let origin = format!("Origin: {scheme}://{}", proxied.address);
+        let headers = [origin, format!("Forwarded: {forwarded}")];
+        let status = origin_status(&proxied, only_secure, &headers);
+        assert_eq!(status, if allowed { 400 } else { 403 }, "{headers:?}");
+    }
 }
 
 #[test]

@@ -16,6 +16,11 @@ use store::Store;
 /// enough that one query holds no large amount of memory.
 const PAGE: u32 = 1_000;
 
+/// The last characters of a key that its hint shows, and the least that a key has behind its kind
+/// to show them: what is hidden stays too long to guess.
+const HINT: usize = 4;
+const HINTED: usize = 16;
+
 /// Properties of a new key.
 #[derive(Clone, Debug, Default)]
 pub struct NewKey {
@@ -243,11 +248,16 @@ pub fn check_scopes(scopes: &[String], collections: &[String]) -> Result<(), Err
     Ok(())
 }
 
-/// Enough to recognise a key, too little to use it.
+/// Enough to recognise a key, too little to use it. A key that an operator chose may contain any
+/// character, and may be short.
 fn hint(secret: &str) -> String {
-    let tail: String = secret.chars().skip(secret.chars().count().saturating_sub(4)).collect();
-    let head = secret.rsplit_once('_').map_or("", |(head, _)| head);
-    format!("{head}_…{tail}")
+    let (kind, rest) = secret
+        .match_indices('_')
+        .nth(1)
+        .map_or(("", secret), |(at, _)| (&secret[..=at], &secret[at + 1..]));
+    let shown = if rest.chars().count() >= HINTED { HINT } else { 0 };
+    let tail: String = rest.chars().skip(rest.chars().count() - shown).collect();
+    format!("{kind}…{tail}")
 }
 
 /// 32 bytes as 32 letters and digits; the slight bias of the modulus costs less than a bit.
@@ -266,6 +276,19 @@ fn object(value: Value) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hint_shows_the_kind_and_four_characters_of_a_long_key() {
+        for (key, shown) in [
+            ("sk_live_q8Zr3KxAvT1mP0aLwB9dEf", "sk_live_…9dEf"),
+            ("sk_live_q8Zr3Kx_vT1mP0aLw_9dEf", "sk_live_…9dEf"),
+            ("sk_test_short", "sk_test_…"),
+            ("sk_test_größe_und_mehr_zeichen_ß", "sk_test_…en_ß"),
+            ("another", "…"),
+        ] {
+            assert_eq!(hint(key), shown, "{key}");
+        }
+    }
 
     #[test]
     fn scopes_name_collections_channels_or_the_account() {

@@ -37,6 +37,9 @@ pub struct ChannelCaller {
     /// When the credentials end.
     pub expires_in: Option<Duration>,
     pub validity: Arc<dyn ValidityCheck>,
+    /// `Store::key_generation` before the credentials were checked: a later one means that they may
+    /// have been revoked since.
+    pub key_generation: u64,
     /// Index in `Versions` of the version it reads; the newest is at 0.
     pub version: usize,
     pub now: Timestamp,

@@ -166,7 +166,7 @@ impl Subscription {
         let interests = hub.shared(caller.interests(interest, 0));
         let key_check = KeyCheck {
             validity: caller.validity.clone(),
-            generation: hub.store.0.key_generation(),
+            generation: caller.key_generation,
             asked: None,
         };
         let slot = Slot::take(hub, interests.clone(), cursor);

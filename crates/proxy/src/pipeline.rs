@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::RwLock;
 use wire::outgoing::{Client, OutgoingLimits};
-use wire::{Answer, Exchange, Fault, Networks, Response, Service};
+use wire::{Answer, Exchange, Fault, Response, Service};
 
 use crate::balance::{Backend, Pool};
 use crate::cache::{self, Cache};
@@ -43,8 +43,6 @@ const IDLE_TOTAL: usize = 4_096;
 
 /// Settings that a reload does not change.
 pub struct Settings {
-    /// Proxies whose forwarding headers are believed.
-    pub trusted: Networks,
     pub outside: Arc<dyn Outside>,
 }
 
@@ -203,7 +201,8 @@ impl Proxy {
                     sender: Sender {
                         peer,
                         client: exchange.client,
-                        is_trusted: self.settings.trusted.contains(peer),
+                        is_trusted: exchange.is_proxied,
+                        is_client_known: exchange.is_client_known,
                         is_secure: exchange.is_secure,
                         version: exchange.version,
                         name: &self.name,

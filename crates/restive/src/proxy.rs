@@ -153,8 +153,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let log = (args.access_log == Switch::On).then(Arc::<AccessLog>::default);
         let writer = log.clone().map(|log| LogWriter::start(log, &watchdog));
         let outside = Arc::new(Journal { system: System::new(), log });
-        let trusted = args.listening.peers.trusted_proxies.clone();
-        let proxy = Arc::new(Proxy::new(config, Settings { trusted, outside }));
+        let proxy = Arc::new(Proxy::new(config, Settings { outside }));
         let _broken_pipe = signal(SignalKind::pipe())?;
         let addresses = listeners.addresses();
         let drain = listeners.drain();

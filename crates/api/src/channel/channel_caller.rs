@@ -99,6 +99,7 @@ async fn by_key(
     user: Option<&str>,
     trace: &mut Trace,
 ) -> Result<ChannelCaller, Failure> {
+    let key_generation = services.store.key_generation();
     let identity = services.admission.identify(exchange, trace).await?;
     let caller = &identity.caller;
     let feeds = match &caller.grants {
@@ -116,6 +117,7 @@ async fn by_key(
         by_token: false,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
         validity: services.channels.key_statuses.of(caller.scope, &caller.key),
+        key_generation,
         version: 0,
         now: trace.now,
     })
@@ -163,6 +165,7 @@ async fn by_token(
     }
     let scope = model::Scope(claims.scope);
     let keys = services.schema.own(Builtin::Key);
+    let key_generation = services.store.key_generation();
     let held = key_status::holds(&*services.store, keys, scope, &claims.key, trace.now).await?;
     // A token does not outlive its key.
     let expires_in = match held {
@@ -194,6 +197,7 @@ async fn by_token(
         by_token: true,
         expires_in: Some(expires_in),
         validity: services.channels.key_statuses.of(scope, &claims.key),
+        key_generation,
         version: 0,
         now: trace.now,
     })
@@ -246,6 +250,7 @@ mod tests {
             by_token: false,
             expires_in: None,
             validity: Arc::new(Good),
+            key_generation: 0,
             version: 0,
             now: model::Timestamp(0),
         };

@@ -30,6 +30,7 @@ pub async fn show(
     records: Vec<Record>,
     view: &View,
 ) -> Result<Vec<String>, Failure> {
+    check(operation, &view.expand)?;
     let mut shown = parsed(operation, collection, records).await;
     embed(operation, collection, &mut shown, &view.expand).await?;
     let (mut texts, mut turn) = (Vec::with_capacity(shown.len()), Turn::default());
@@ -49,6 +50,20 @@ pub async fn show(
         texts.push(text);
     }
     Ok(texts)
+}
+
+/// Refuses expansions of collections that the key may not read.
+pub fn check(operation: Operation<'_>, expand: &Expand) -> Result<(), Problem> {
+    for node in &expand.nodes {
+        let other = &operation.services.schema.collections[node.target.collection()];
+        if !operation.request.caller().may(&other.name, Access::Read) {
+            let message =
+                format!("Expanding `{}` needs the scope `{}:read`.", node.name, other.name);
+            return Err(Problem::new(Code::PermissionDenied, message));
+        }
+        check(operation, &node.inner)?;
+    }
+    Ok(())
 }
 
 /// Counts the bytes of work since other requests of the thread had their turn.
@@ -116,12 +131,6 @@ fn embed<'a>(
         // For this level. What is embedded into embedded records counts again where these are.
         let mut room = Room(store::EMBEDDED_BYTES);
         for node in &expand.nodes {
-            let other = &operation.services.schema.collections[node.target.collection()];
-            if !operation.request.caller().may(&other.name, Access::Read) {
-                let message =
-                    format!("Expanding `{}` needs the scope `{}:read`.", node.name, other.name);
-                return Err(Problem::new(Code::PermissionDenied, message).into());
-            }
             match node.target {
                 Target::Reference(to) => {
                     references(operation, to, records, node, &mut room).await?;

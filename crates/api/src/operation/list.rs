@@ -29,6 +29,8 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
         let position = cursor::open(text, rewrites, fingerprint, &operation.services.cursor_key);
         asked.query.page = Page::After(position.map_err(unusable)?);
     }
+    // Before the conditions: a list that the key may not read is not unchanged either.
+    expand::check(operation, &asked.view.expand)?;
     operation.check_parents().await?;
     if operation.collection().builtin == Some(Builtin::Event) {
         event_types::check(operation, &asked.query).await?;

@@ -22,6 +22,7 @@ const PING_WAIT: Duration = Duration::from_secs(35);
 
 /// Fields that decide which events go where.
 const DIRECTING: [&str; 4] = ["url", "enabled_events", "filter", "payload"];
+const ENABLED: &str = "enabled_events";
 /// The scope that lets a key read all events.
 const EVENTS: &str = "events";
 
@@ -36,30 +37,53 @@ pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(
         Some(Builtin::Endpoint)
             if id.is_none() || DIRECTING.iter().any(|name| sent.contains_key(*name)) =>
         {
-            ("enabled_events", id)
+            (ENABLED, id)
         }
         Some(Builtin::Replay) => ("types", sent.get("endpoint").and_then(Value::as_str)),
         _ => return Ok(()),
     };
-    let mut patterns = sent.get(param).filter(|value| !value.is_null()).cloned();
-    if let (None, Some(endpoint)) = (&patterns, endpoint)
-        // Null resets the types of an endpoint to all.
-        && (param == "types" || !sent.contains_key(param))
+    let stored = match endpoint {
+        None => None,
+        Some(endpoint) => {
+            let scope = operation.request.caller().scope;
+            let place = operation.services.schema.own(Builtin::Endpoint);
+            match operation.services.store.record(scope, place, None, endpoint).await? {
+                Some(stored) => Some(stored.fields()),
+                // Where there is no such endpoint, the write itself is refused.
+                None => return Ok(()),
+            }
+        }
+    };
+    let stored = |name: &str| stored.as_ref().and_then(|fields| fields.get(name));
+    if param == ENABLED
+        && id.is_some()
+        && sent.get("url").is_some_and(|url| stored("url") != Some(url))
     {
-        let (scope, place) =
-            (operation.request.caller().scope, operation.services.schema.own(Builtin::Endpoint));
-        let stored = operation.services.store.record(scope, place, None, endpoint).await?;
-        // Where there is no such endpoint, the write itself is refused.
-        let Some(stored) = stored else { return Ok(()) };
-        patterns = stored.fields().get("enabled_events").cloned();
+        return Err(moved().into());
+    }
+    let mut patterns = sent.get(param).filter(|value| !value.is_null());
+    // Null resets the types of an endpoint to all.
+    if patterns.is_none() && (param == "types" || !sent.contains_key(param)) {
+        patterns = stored(ENABLED);
     }
     // What is not understood counts as all types.
-    let patterns = patterns.filter(Value::is_array).unwrap_or_else(|| json!(["*"]));
+    let all = json!(["*"]);
+    let patterns = patterns.filter(|value| value.is_array()).unwrap_or(&all);
     let patterns = patterns.as_array().into_iter().flatten().filter_map(Value::as_str);
     match patterns.filter_map(|pattern| unreadable(operation, pattern)).next() {
         None => Ok(()),
         Some(message) => Err(Problem::new(Code::PermissionDenied, message).param(param).into()),
     }
+}
+
+/// The refusal to send elsewhere what an endpoint has waiting: retries, replays and loaded events of
+/// types that it may no longer enable.
+fn moved() -> Problem {
+    let message = format!(
+        "A key that changes the `url` of an endpoint needs the scope `{EVENTS}:read`: deliveries \
+         that wait go to the new address."
+    );
+    Problem::new(Code::PermissionDenied, message).param("url")
 }
 
 /// Why the key may not have the events of a pattern sent; none if it may read them all. The

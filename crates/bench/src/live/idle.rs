@@ -10,9 +10,11 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use http::Request;
 
+use crate::http::Client;
 use crate::report::Bar;
 
 use super::crowd::subscribe;
+use super::reconnect::publish;
 use super::subject::{Channel, Subject};
 use super::{Bench, figure};
 
@@ -52,7 +54,10 @@ pub fn polls(bench: &mut Bench<'_>) -> Result<()> {
     let count = bench.count(CONNECTIONS, QUICK_CONNECTIONS);
     println!("==> idle-poll: {count} held polls");
     let subject = bench.restive("idle-poll")?;
-    let request = subject.get("/api/messages?since=0&wait=true", "Accept: application/json\r\n");
+    // As clients poll that have the newest message.
+    let since = publish(&subject, &mut Client::connect(subject.address())?)?;
+    let target = format!("/api/messages?since={since}&wait=true");
+    let request = subject.get(&target, "Accept: application/json\r\n");
     let each = grown(&subject, count, |count| {
         let began = Instant::now();
         let mut streams = Vec::with_capacity(count);

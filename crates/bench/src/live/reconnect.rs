@@ -77,7 +77,7 @@ pub fn run(bench: &mut Bench<'_>) -> Result<()> {
 }
 
 /// The number of a new message, which is its position in the log.
-fn publish(subject: &Subject, client: &mut Client) -> Result<u64> {
+pub fn publish(subject: &Subject, client: &mut Client) -> Result<u64> {
     let answer = client.expect(201, &subject.publish(Channel::Sse, 0))?;
     let record: Value = serde_json::from_slice(&answer.body)?;
     record["id"].as_u64().context("a message without a number")

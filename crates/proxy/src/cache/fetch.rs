@@ -63,6 +63,7 @@ impl Fetch {
                 peer: self.peer,
                 client: self.address,
                 is_trusted: self.is_trusted,
+                is_client_known: exchange.is_client_known,
                 is_secure: self.is_secure,
                 version: self.version,
                 name: &self.name,

@@ -75,6 +75,8 @@ const NEVER_NOMINATED: [&str; 8] = [
 pub(crate) struct Sender<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) client: IpAddr,
+    /// Whether `client` is the client, and not a proxy that named nobody.
+    pub(crate) is_client_known: bool,
     /// The peer is a proxy whose forwarding headers are believed.
     pub(crate) is_trusted: bool,
     pub(crate) is_secure: bool,
@@ -254,7 +256,6 @@ fn add_forwarding(headers: &mut HeaderMap, sender: Sender<'_>) {
         }
         headers.remove(FORWARDED);
     }
-    let chain = chain(headers, sender);
     if !headers.contains_key(X_FORWARDED_PROTO) {
         headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme(sender.is_secure)));
     }
@@ -263,6 +264,13 @@ fn add_forwarding(headers: &mut HeaderMap, sender: Sender<'_>) {
     {
         headers.insert(X_FORWARDED_HOST, host);
     }
+    // A server must not take the address of a proxy for that of a client.
+    if !sender.is_client_known {
+        headers.remove(FORWARDED);
+        headers.remove(X_REAL_IP);
+        return;
+    }
+    let chain = chain(headers, sender);
     if let Some(forwarded) = forwarded(&chain, headers) {
         headers.insert(FORWARDED, forwarded);
     }
@@ -365,6 +373,7 @@ mod tests {
             peer: "10.0.0.9".parse().unwrap(),
             client: client.parse().unwrap(),
             is_trusted,
+            is_client_known: true,
             is_secure: true,
             version: Version::HTTP_11,
             name: "restive-1",

@@ -85,7 +85,10 @@ impl Forward<'_> {
         };
         call.interim = Some(&mut interim);
         let (from, to) = self.addresses;
-        let introduced = self.pool.introduced(from, to);
+        let introduced = match self.sender.is_client_known {
+            true => self.pool.introduced(from, to),
+            false => Vec::new(),
+        };
         self.attempts(&mut call, &introduced, is_idempotent).await
     }
 

@@ -168,6 +168,12 @@ fn a_restricted_key_can_do_only_what_its_scopes_allow() {
         assert!(error["message"].as_str().unwrap().contains(scope), "{method} {path}: {error}");
         assert_eq!(error["type"], "permission_error");
     }
+    for path in ["/v1/books?expand=reviews".to_owned(), format!("{path}?expand=reviews")] {
+        for condition in ["*", "\"1\""] {
+            let ask = server.ask("GET", &path).key(&reader).header("if-none-match", condition);
+            ask.send().error(403, "permission_denied");
+        }
+    }
     let ask = server.ask("PATCH", &path).key(&writer).json(&json!({"price": 3}));
     ask.send().expect(200);
     for bad in ["books", "books:eat", "boks:read", ""] {

@@ -165,6 +165,8 @@ fn a_restricted_key_sends_only_events_to_an_endpoint_that_it_may_read() {
     let some = json!({"url": url, "enabled_events": ["book.*"]});
     let some = server.make("/v1/webhook-endpoints", some);
     let reader = key(&server, &[endpoints, books, "replays:write"]);
+    let elsewhere = Sink::start();
+    let elsewhere = json!(elsewhere.url());
     for (id, change, status) in [
         (&all, json!({"url": url}), 403),
         (&all, json!({"filter": "event.livemode"}), 403),
@@ -176,11 +178,20 @@ fn a_restricted_key_sends_only_events_to_an_endpoint_that_it_may_read() {
         (&some, json!({"enabled_events": ["order.created"]}), 403),
         (&some, json!({"enabled_events": ["book.created"]}), 200),
         (&some, json!({"url": url, "payload": "thin"}), 200),
+        // What waits for the endpoint, also of other types, would go to the new address.
+        (&some, json!({"url": elsewhere}), 403),
+        (&some, json!({"url": elsewhere, "enabled_events": ["book.created"]}), 403),
+        (&all, json!({"url": elsewhere, "enabled_events": ["webhook_endpoint.disabled"]}), 403),
+        (&all, json!({"enabled_events": ["webhook_endpoint.disabled"]}), 200),
+        (&all, json!({"url": elsewhere}), 403),
+        (&all, json!({"url": null}), 422),
     ] {
         let path = format!("/v1/webhook-endpoints/{id}");
         let answer = with(&reader, "PATCH", &path, &change);
         assert_eq!(answer.status, status, "{change}: {}", answer.text);
     }
+    let path = format!("/v1/webhook-endpoints/{all}");
+    assert_eq!(with(KEY, "PATCH", &path, &json!({"enabled_events": ["*"]})).status, 200);
     for (body, status) in [
         (json!({"endpoint": all}), 403),
         (json!({"endpoint": some, "types": ["*"]}), 403),

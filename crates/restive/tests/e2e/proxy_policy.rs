@@ -101,6 +101,43 @@ fn a_backend_learns_the_client_by_the_proxy_protocol() {
 }
 
 #[test]
+fn what_a_client_says_through_a_load_balancer_that_names_nobody_is_not_believed() {
+    let seen: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = seen.clone();
+    let address = backend(move |request| {
+        log.lock().unwrap().push(request.to_ascii_lowercase());
+        ok("", "ok")
+    });
+    let arguments = ["--proxy-protocol", "on", "--trusted-proxies", "127.0.0.1"];
+    let proxy = crate::proxy::proxy(&[address], &arguments);
+    let forged = "GET /forged HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\
+                  x-forwarded-for: 203.0.113.9\r\nx-forwarded-proto: https\r\n\
+                  forwarded: for=203.0.113.9\r\nx-real-ip: 203.0.113.9\r\n\
+                  x-client-subject: CN=admin\r\nclient-cert: :AAAA:\r\n\r\n";
+    for before in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
+        let answer = proxy.raw(&[before, forged.as_bytes()].concat());
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let known = [b"PROXY TCP4 198.51.100.7 127.0.0.1 5 80\r\n", forged.as_bytes()].concat();
+    assert!(proxy.raw(&known).starts_with("HTTP/1.1 200 "));
+    let seen = seen.lock().unwrap().clone();
+    let requests: Vec<&String> = seen.iter().filter(|one| one.starts_with("get /forged")).collect();
+    assert_eq!(requests.len(), 3, "{seen:?}");
+    for request in &requests {
+        for secret in ["203.0.113.9", "cn=admin", ":aaaa:", "proto: https"] {
+            assert!(!request.contains(secret), "{request}");
+        }
+    }
+    // The address of the load balancer is not that of a client.
+    for request in &requests[..2] {
+        for name in ["x-forwarded-for:", "x-real-ip:", "\r\nforwarded:"] {
+            assert!(!request.contains(name), "{request}");
+        }
+    }
+    assert!(requests[2].contains("x-forwarded-for: 198.51.100.7\r\n"), "{}", requests[2]);
+}
+
+#[test]
 fn pages_of_allowed_origins_may_use_a_route_and_no_others() {
     let address = backend(|_| ok("access-control-allow-origin: https://evil.example\r\n", "data"));
     let proxy = configured(&format!(

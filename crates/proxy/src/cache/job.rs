@@ -154,6 +154,9 @@ impl Job {
             Err(reason) => {
                 // These say nothing about the response for others.
                 let is_own = matches!(reason, NotStored("memory" | "authorization"));
+                if matches!(reason, NotStored("authorization")) {
+                    self.shared.shareable.remove(self.key.fingerprint());
+                }
                 if !is_failure && !is_own {
                     self.shared.uncacheable.add(self.key.fingerprint());
                     if let Some(stale) = &self.stale {

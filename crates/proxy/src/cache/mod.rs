@@ -10,11 +10,11 @@ mod fill;
 mod flights;
 mod job;
 mod key;
+mod key_set;
 mod metrics;
 mod policy;
 mod status;
 mod store;
-mod uncacheable;
 mod vary;
 
 use std::sync::Arc;
@@ -35,11 +35,11 @@ use fill::{Filling, Head, Lead, Outcome, Ticket};
 use flights::Flights;
 use job::Job;
 use key::{Class, Key};
+use key_set::KeySet;
 use metrics::CacheMetrics;
 use policy::{Requester, Rules, Times, Verdict};
 use status::{Report, Why, set_age};
 use store::{Store, Stored};
-use uncacheable::Uncacheable;
 use vary::Selection;
 
 pub(crate) use key::{Origin, identity};
@@ -60,7 +60,11 @@ pub(crate) struct Shared {
     store: Store,
     flights: Flights,
     filling: Arc<Filling>,
-    uncacheable: Uncacheable,
+    /// Keys whose responses were not stored. Requests for them do not wait for one another: each
+    /// would wait in vain.
+    uncacheable: KeySet,
+    /// Keys whose responses to a request with a credential may be stored for others.
+    shareable: KeySet,
     metrics: CacheMetrics,
 }
 
@@ -115,7 +119,8 @@ impl Cache {
             store: Store::new(size_bytes),
             flights: Flights::default(),
             filling: Arc::default(),
-            uncacheable: Uncacheable::new(),
+            uncacheable: KeySet::new(),
+            shareable: KeySet::new(),
             metrics: CacheMetrics::default(),
         }));
         cache.resize(size_bytes);
@@ -170,7 +175,9 @@ impl Cache {
         };
         let control = Directives::of_request(&exchange.headers);
         let may_store = origin.is_normal && !control.no_store;
-        self.read(Read { forward, exchange, key, control, requester, may_store }).await
+        // Boxed: the future of every request must have room for what it passes on.
+        let read = Read { forward, exchange, key, control, requester, may_store };
+        self.read(Box::new(read)).await
     }
 
     /// A request that may change what is stored (RFC 9111 4.4). A failure, and a client that leaves
@@ -201,7 +208,7 @@ impl Cache {
         Ok((response, Some(backend)))
     }
 
-    async fn read(&self, read: Read<'_>) -> Result<Served, Failure> {
+    async fn read(&self, read: Box<Read<'_>>) -> Result<Served, Failure> {
         // The fields that the response depends on, once a response for other values has named them.
         let mut known = None;
         for round in 0..=ROUNDS {
@@ -272,7 +279,14 @@ impl Cache {
         if read.exchange.method == Method::HEAD {
             return Some("head");
         }
-        self.0.uncacheable.has(read.key.fingerprint()).then_some("uncacheable")
+        let number = read.key.fingerprint();
+        // Nobody may wait for the response to a request with a credential, and few of them may be
+        // stored: only where an earlier one could be, it is worth a task.
+        let Requester { has_authorization, is_private } = read.requester;
+        if has_authorization && !is_private && !self.0.shareable.has(number) {
+            return Some("authorization");
+        }
+        self.0.uncacheable.has(number).then_some("uncacheable")
     }
 
     /// Asks the backend together with all others that want the same response.
@@ -434,20 +448,27 @@ impl Cache {
     }
 
     /// Forwards a request as it is, and learns from the response whether it could be stored.
-    async fn alone(&self, read: Read<'_>, report: Report) -> Result<Served, Failure> {
-        let Read { forward, exchange, key, requester, may_store, .. } = read;
-        let is_get = exchange.method == Method::GET;
-        let headers = may_store.then(|| exchange.headers.clone());
+    async fn alone(&self, read: Box<Read<'_>>, mut report: Report) -> Result<Served, Failure> {
+        let Read { forward, exchange, key, requester, may_store, .. } = *read;
+        let learns = may_store && exchange.method == Method::GET;
         let sent = Instant::now();
-        let (response, backend) = self.pass(forward, exchange, report).await?;
-        if let Some(asked) = headers.filter(|_| is_get) {
+        let Forwarded { mut response, backend } = forward.run(exchange).await?;
+        if learns {
             let times = Times { sent, received: Instant::now(), date: SystemTime::now() };
             let rules = Rules::of(response.status, &response.headers, requester, times);
-            if rules.is_ok() && Selection::of(&response.headers, &asked).is_some() {
-                self.0.uncacheable.remove(key.fingerprint());
+            let is_storable =
+                rules.is_ok() && Selection::of(&response.headers, &HeaderMap::new()).is_some();
+            let number = key.fingerprint();
+            match (is_storable, requester.has_authorization) {
+                (true, true) => self.0.shareable.add(number),
+                (true, false) => self.0.uncacheable.remove(number),
+                (false, true) => self.0.shareable.remove(number),
+                (false, false) => {}
             }
         }
-        Ok((response, backend))
+        report.status = Some(response.status);
+        self.report(&report, &mut response);
+        Ok((response, Some(backend)))
     }
 
     async fn pass(

@@ -1,7 +1,6 @@
 //! Headers on their way through the proxy: fields of one connection are removed, the client's
 //! address is added, and forged or ambiguous requests are refused. No I/O.
 
-use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::IpAddr;
 
@@ -32,7 +31,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Fields of one connection (RFC 9110 7.6.1), and those that speak about this proxy's own place.
-const HOP_BY_HOP: [HeaderName; 10] = [
+static HOP_BY_HOP: [HeaderName; 10] = [
     CONNECTION,
     PROXY_CONNECTION,
     KEEP_ALIVE,
@@ -47,7 +46,7 @@ const HOP_BY_HOP: [HeaderName; 10] = [
 ];
 
 /// Fields that mean something only in the head of a final response.
-const FINAL_ONLY: [HeaderName; 8] = [
+static FINAL_ONLY: [HeaderName; 8] = [
     CONTENT_LENGTH,
     CONTENT_ENCODING,
     CONTENT_RANGE,
@@ -57,6 +56,9 @@ const FINAL_ONLY: [HeaderName; 8] = [
     STRICT_TRANSPORT_SECURITY,
     WWW_AUTHENTICATE,
 ];
+
+/// Between two addresses of a chain.
+const SEPARATOR: &str = ", ";
 
 /// Whoever has these removed by `Connection` wants to change what the request means.
 const NEVER_NOMINATED: [&str; 8] = [
@@ -186,7 +188,7 @@ pub(crate) fn response(headers: &mut HeaderMap, edits: &Edits) {
 /// requests belongs to the final response.
 pub(crate) fn interim(headers: &mut HeaderMap, edits: &Edits) {
     strip(headers);
-    for name in FINAL_ONLY {
+    for name in &FINAL_ONLY {
         headers.remove(name);
     }
     for name in &edits.remove {
@@ -224,12 +226,14 @@ pub(crate) fn apply(edits: &Edits, headers: &mut HeaderMap) {
 
 /// First what `Connection` names, then the fixed set: in the other order the names would be lost.
 fn strip(headers: &mut HeaderMap) {
-    if headers.contains_key(CONNECTION) {
-        for option in nominated(headers) {
-            headers.remove(option.as_str());
-        }
+    // Most messages have none: one pass over their names costs less than a lookup of each.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
     }
-    for name in HOP_BY_HOP {
+    for option in nominated(headers) {
+        headers.remove(option.as_str());
+    }
+    for name in &HOP_BY_HOP {
         headers.remove(name);
     }
 }
@@ -266,18 +270,20 @@ fn add_forwarding(headers: &mut HeaderMap, sender: Sender<'_>) {
     }
     // A server must not take the address of a proxy for that of a client.
     if !sender.is_client_known {
-        headers.remove(FORWARDED);
-        headers.remove(X_REAL_IP);
+        for name in [FORWARDED, X_FORWARDED_FOR, X_REAL_IP] {
+            headers.remove(name);
+        }
         return;
     }
-    let chain = chain(headers, sender);
+    let client = sender.client.to_string();
+    let chain = chain(headers, sender, &client);
     if let Some(forwarded) = forwarded(&chain, headers) {
         headers.insert(FORWARDED, forwarded);
     }
-    if let Ok(chain) = HeaderValue::from_str(&chain.join(", ")) {
+    if let Ok(chain) = HeaderValue::try_from(chain) {
         headers.insert(X_FORWARDED_FOR, chain);
     }
-    if let Ok(client) = HeaderValue::from_str(&sender.client.to_string()) {
+    if let Ok(client) = HeaderValue::try_from(client) {
         headers.insert(X_REAL_IP, client);
     }
 }
@@ -286,43 +292,50 @@ fn scheme(is_secure: bool) -> &'static str {
     if is_secure { "https" } else { "http" }
 }
 
-/// The addresses from the client to the peer.
-fn chain(headers: &HeaderMap, sender: Sender<'_>) -> Vec<String> {
-    let peer = sender.peer.to_canonical().to_string();
-    let client = sender.client.to_string();
+/// The addresses from the client to the peer, as `X-Forwarded-For` has them.
+fn chain(headers: &HeaderMap, sender: Sender<'_>, client: &str) -> String {
     let values = headers.get_all(X_FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
-    let mut chain: Vec<String> =
-        values.flat_map(|text| text.split(',')).map(|entry| entry.trim().to_owned()).collect();
-    if chain.is_empty() && client != peer {
-        chain.push(client);
+    let mut chain = String::new();
+    for entry in values.flat_map(|text| text.split(',')) {
+        chain.push_str(entry.trim());
+        chain.push_str(SEPARATOR);
     }
-    chain.push(peer);
+    let peer = sender.peer.to_canonical();
+    if peer == sender.client {
+        chain.push_str(client);
+        return chain;
+    }
+    if chain.is_empty() {
+        chain.push_str(client);
+        chain.push_str(SEPARATOR);
+    }
+    chain.push_str(&peer.to_string());
     chain
 }
 
 /// The same as RFC 7239 writes it. Made from the chain alone, so that the two never contradict
 /// each other.
-fn forwarded(chain: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
-    let mut text = String::new();
-    for (place, entry) in chain.iter().enumerate() {
+fn forwarded(chain: &str, headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut text = String::with_capacity(chain.len() + 64);
+    for (place, entry) in chain.split(SEPARATOR).enumerate() {
         if place > 0 {
-            text.push_str(", ");
+            text.push_str(SEPARATOR);
         }
-        match entry.parse::<IpAddr>() {
-            Ok(IpAddr::V4(address)) => write!(text, "for={address}"),
-            Ok(IpAddr::V6(address)) => write!(text, "for=\"[{address}]\""),
-            Err(_) => write!(text, "for=unknown"),
-        }
-        .ok()?;
+        let (before, shown, after) = match entry.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => ("for=", entry, ""),
+            Ok(IpAddr::V6(_)) => ("for=\"[", entry, "]\""),
+            Err(_) => ("for=", "unknown", ""),
+        };
+        text.extend([before, shown, after]);
     }
     let part = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     for (label, value) in [("host", part(&X_FORWARDED_HOST)), ("proto", part(&X_FORWARDED_PROTO))] {
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
-        if let Some(value) = value.filter(|value| value.chars().all(is_plain)) {
-            write!(text, ";{label}=\"{value}\"").ok()?;
+        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+        if let Some(value) = value.filter(|value| value.bytes().all(is_plain)) {
+            text.extend([";", label, "=\"", value, "\""]);
         }
     }
-    HeaderValue::from_str(&text).ok()
+    HeaderValue::try_from(text).ok()
 }
 
 /// Says who the client has proved to be (RFC 9440). What a peer says about it that is not trusted
@@ -351,7 +364,7 @@ fn add_via(headers: &mut HeaderMap, sender: Sender<'_>) {
         Version::HTTP_3 => "3",
         _ => "1.1",
     };
-    if let Ok(value) = HeaderValue::from_str(&format!("{version} {}", sender.name)) {
+    if let Ok(value) = HeaderValue::from_str(&[version, " ", sender.name].concat()) {
         headers.append(VIA, value);
     }
 }

@@ -125,20 +125,29 @@ fn responses_to_requests_with_a_credential_are_shared_only_if_they_say_so() {
             (
                 "3.5: public",
                 &["200|cache-control: max-age=60, public"],
-                &[("GET|authorization: Bearer a", "200 1 stored"), ("GET", "200 1 hit")],
+                &[
+                    ("GET|authorization: Bearer a", "200 1 detail=authorization"),
+                    ("GET|authorization: Bearer a", "200 2 stored"),
+                    ("GET", "200 2 hit"),
+                ],
             ),
             (
                 "3.5: s-maxage",
                 &["200|cache-control: s-maxage=60"],
                 &[
-                    ("GET|authorization: Bearer a", "200 1 stored"),
-                    ("GET|authorization: Bearer b", "200 1 hit"),
+                    ("GET|authorization: Bearer a", "200 1 detail=authorization"),
+                    ("GET|authorization: Bearer a", "200 2 stored"),
+                    ("GET|authorization: Bearer b", "200 2 hit"),
                 ],
             ),
             (
                 "3.5: must-revalidate",
                 &["200|cache-control: max-age=60, must-revalidate"],
-                &[("GET|authorization: Bearer a", "200 1 stored"), ("GET", "200 1 hit")],
+                &[
+                    ("GET|authorization: Bearer a", "200 1 detail=authorization"),
+                    ("GET|authorization: Bearer a", "200 2 stored"),
+                    ("GET", "200 2 hit"),
+                ],
             ),
             (
                 "3.5: who has a credential does not get what was stored for those without one",
@@ -347,10 +356,11 @@ fn a_response_is_used_only_for_requests_with_the_same_selecting_fields() {
                 "4.1: Vary: Authorization keeps credentials apart",
                 &["200|cache-control: max-age=60, public|vary: authorization"],
                 &[
-                    ("GET|authorization: Bearer a", "200 1 stored"),
-                    ("GET|authorization: Bearer b", "200 2 fwd=vary-miss"),
-                    ("GET|authorization: Bearer a", "200 1 hit"),
-                    ("GET", "200 3"),
+                    ("GET|authorization: Bearer a", "200 1 detail=authorization"),
+                    ("GET|authorization: Bearer a", "200 2 stored"),
+                    ("GET|authorization: Bearer b", "200 3 fwd=vary-miss"),
+                    ("GET|authorization: Bearer a", "200 2 hit"),
+                    ("GET", "200 4"),
                 ],
             ),
             (

@@ -1,16 +1,16 @@
-//! Remembers keys whose responses were not stored. Requests for them do not wait for one another:
-//! each would wait in vain.
+//! Remembers something about keys in a fixed amount of memory. It may forget, and then the cache
+//! learns it again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// 8,192 keys in 64 KiB. A key that takes the place of another costs one wait.
+/// 8,192 keys in 64 KiB.
 const PLACES: usize = 8_192;
 
-pub(crate) struct Uncacheable(Box<[AtomicU64]>);
+pub(crate) struct KeySet(Box<[AtomicU64]>);
 
-impl Uncacheable {
-    pub(crate) fn new() -> Uncacheable {
-        Uncacheable((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+impl KeySet {
+    pub(crate) fn new() -> KeySet {
+        KeySet((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
 
     pub(crate) fn has(&self, key: u64) -> bool {

@@ -61,7 +61,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
                   of live: fan-out-sse fan-out-ws idle-sse idle-ws idle-poll idle-h2 burst
                   stalled reconnect latency;
                   of wire: get threads h2 idle idle-tls idle-stream h3 large;
-                  of proxy: get tls h2 large idle cached coalesce reload failover;
+                  of proxy: get tls h2 large idle cached coalesce fanout reload failover;
                   of storm: see the names it prints
   --json FILE     the table once more, for programs
   --minutes N     length of the soak, 10 unless told

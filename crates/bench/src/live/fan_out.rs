@@ -28,7 +28,7 @@ struct Show {
     samples: Vec<Sample>,
 }
 
-pub fn run(bench: &mut Bench<'_>, name: &str, channel: Channel) -> Result<()> {
+pub(super) fn run(bench: &mut Bench<'_>, name: &str, channel: Channel) -> Result<()> {
     let count = bench.count(SUBSCRIBERS, QUICK_SUBSCRIBERS);
     let round = if bench.stage.options.quick { QUICK_ROUND } else { ROUND };
     let restive = bench.restive(name)?;

@@ -2,13 +2,13 @@
 //! server with one feed, its competitor and its limit. Knows the server only from outside.
 
 mod burst;
-mod crowd;
-mod fan_out;
+pub mod crowd;
+pub mod fan_out;
 mod idle;
 mod latency;
 mod reconnect;
 mod stalled;
-mod subject;
+pub mod subject;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,7 +38,7 @@ const SCENARIOS: [(&str, Scenario); 10] = [
     ("latency", latency::run),
 ];
 /// One feed only: the bench measures the delivery of its messages.
-const SCHEMA: &str = "\
+pub const SCHEMA: &str = "\
 [service]
 name = \"bench\"
 
@@ -51,7 +51,7 @@ text = { type = \"string\", required = true }
 /// How often connections had to read the log because events were no longer in memory.
 const LOG_READS: &str = "restive_live_log_reads_total";
 /// Time limit of the delivery of a message.
-const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
+pub const DELIVERY_LIMIT: Duration = Duration::from_secs(30);
 /// Open files of this process and of each server: the connections of the largest scenario, and some
 /// spare.
 const FILES: u64 = 16_500;
@@ -118,7 +118,7 @@ fn frame_bytes(restive: &Subject, channel: Channel) -> Result<usize> {
 }
 
 /// A few messages to all subscribers, one after the other.
-fn warm_up(crowd: &mut Crowd, request: &[u8]) -> Result<()> {
+pub fn warm_up(crowd: &mut Crowd, request: &[u8]) -> Result<()> {
     for _ in 0..WARM_UP_MESSAGES {
         crowd.publish(request)?;
         crowd.catch_up(DELIVERY_LIMIT)?;
@@ -127,7 +127,7 @@ fn warm_up(crowd: &mut Crowd, request: &[u8]) -> Result<()> {
 }
 
 /// One metric of the server.
-fn figure(restive: &Subject, name: &str) -> Result<u64> {
+pub fn figure(restive: &Subject, name: &str) -> Result<u64> {
     let mut client = Client::connect(restive.address())?;
     let page = metrics::page(&mut client, &restive.get(metrics::PATH, ""))?;
     metrics::figure(&page, name)

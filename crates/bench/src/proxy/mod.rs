@@ -1,12 +1,14 @@
 //! `bench proxy`: `restive proxy` compared with nginx and HAProxy, one after the other on one core,
 //! with the same backend and the same load on another core; and what only `restive proxy` promises:
-//! one backend request for a crowd of misses, reloads and lost backends that no client notices.
+//! one backend request for a crowd of misses, one backend stream for a crowd of clients, reloads and
+//! lost backends that no client notices.
 //! Knows the proxies only from outside: command lines, HTTP and /proc. `xtask` installs the others.
 
 pub mod backend;
 mod client;
 mod coalesce;
 mod failover;
+mod fanout;
 mod idle;
 mod load;
 mod reload;
@@ -22,8 +24,8 @@ use crate::options::Options;
 use crate::process::{Pinning, Service};
 use crate::report::{Bar, Report};
 
-const SCENARIOS: [&str; 9] =
-    ["get", "tls", "h2", "large", "idle", "cached", "coalesce", "reload", "failover"];
+const SCENARIOS: [&str; 10] =
+    ["get", "tls", "h2", "large", "idle", "cached", "coalesce", "fanout", "reload", "failover"];
 
 /// What every scenario needs.
 pub struct Bench {
@@ -68,6 +70,7 @@ impl Bench {
         let done = match name {
             "idle" => idle::run(self),
             "coalesce" => coalesce::run(self),
+            "fanout" => fanout::run(self),
             "reload" => reload::run(self),
             "failover" => failover::run(self),
             _ => traffic::run(self, name),

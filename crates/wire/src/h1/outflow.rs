@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::header::CONTENT_LENGTH;
@@ -242,6 +243,37 @@ impl Connection {
         Pin::new(&mut self.stream).poll_flush(cx).map_err(|_| Gone::Client)
     }
 
+    /// Writes a small piece at once, from the worker's own memory: a stream of small pieces costs
+    /// one plain write for each. Returns what the client did not take, or none.
+    fn write_piece(
+        &mut self,
+        streaming: &mut Streaming,
+        piece: Bytes,
+    ) -> Result<Option<Parts>, Gone> {
+        if piece.len() > COPIED_BYTES {
+            return Ok(Some(streaming.frame(piece)));
+        }
+        let worker = &self.link.worker;
+        let mut out = std::mem::take(&mut streaming.out);
+        if out.is_empty() {
+            out = worker.scratch.take();
+            out.clear();
+        }
+        streaming.append(&mut out, &piece);
+        let rest = match self.stream.write_now(&out, &[]) {
+            Err(_) => Err(Gone::Client),
+            Ok(Written { count, is_flushed }) => {
+                let (window, floor_bytes) = (worker.limits.write_stall, worker.limits.floor_bytes);
+                streaming.pace.keeps(Duration::ZERO, count, window, floor_bytes);
+                let is_sent = is_flushed && count == out.len();
+                let rest = || [Bytes::copy_from_slice(&out[count..]), Bytes::new(), Bytes::new()];
+                Ok((!is_sent).then(rest))
+            }
+        };
+        worker.scratch.set(out);
+        rest
+    }
+
     async fn stream(&mut self, mut streaming: Box<Streaming>) -> Result<(), Gone> {
         let mut left = match streaming.length {
             Length::Bytes(bytes) => bytes,
@@ -267,7 +299,13 @@ impl Connection {
                 Some(Some(Ok(piece))) => {
                     // More than was declared is as wrong as less.
                     left = left.checked_sub(piece.len() as u64).ok_or(Gone::Client)?;
-                    streaming.frame(piece)
+                    match self.write_piece(&mut streaming, piece)? {
+                        Some(parts) => parts,
+                        None => {
+                            watch.progress();
+                            continue;
+                        }
+                    }
                 }
                 Some(None) if matches!(streaming.length, Length::Bytes(_)) && left > 0 => {
                     return Err(Gone::Client);
@@ -299,6 +337,18 @@ impl Streaming {
             tail = Bytes::from_static(b"\r\n");
         }
         [std::mem::take(&mut self.out).into(), piece, tail]
+    }
+
+    /// The same, all in one place.
+    fn append(&self, out: &mut Vec<u8>, piece: &[u8]) {
+        match self.length == Length::Chunked && !piece.is_empty() {
+            true => {
+                encode::chunk_size(out, piece.len());
+                out.extend_from_slice(piece);
+                out.extend_from_slice(b"\r\n");
+            }
+            false => out.extend_from_slice(piece),
+        }
     }
 
     fn end(mut self) -> (Parts, Pace) {

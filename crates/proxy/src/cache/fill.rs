@@ -41,7 +41,8 @@ struct State {
     is_cut: bool,
     clients: u64,
     waiting: HashMap<u64, Waker>,
-    /// Clients that wait for the head. Without any the request is given up.
+    /// Clients that wait for the head or read the body. Without any the request is given up, unless
+    /// the rest of the body is known to be small.
     interested: usize,
     task: Option<Waker>,
     charge: Option<Charge>,
@@ -125,7 +126,7 @@ impl Fill {
         self.is_outdated.load(Ordering::Acquire)
     }
 
-    /// Ends when no client waits for the head any more.
+    /// Ends when no client waits for the head or reads the body any more.
     pub(crate) async fn abandoned(&self) {
         poll_fn(|cx| {
             let mut state = self.state.lock();
@@ -136,6 +137,19 @@ impl Fill {
             Poll::Pending
         })
         .await;
+    }
+
+    /// A client waits or reads no more. The task looks whether it was the last one.
+    fn leave(&self, number: u64) {
+        let task = {
+            let mut state = self.state.lock();
+            state.waiting.remove(&number);
+            state.interested -= 1;
+            if state.interested == 0 { state.task.take() } else { None }
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -287,26 +301,25 @@ impl Ticket {
     /// The body of the response.
     pub(crate) fn reader(&self, length_bytes: Option<u64>) -> Reader {
         let (fill, number) = (self.fill.clone(), self.number);
+        fill.state.lock().interested += 1;
         Reader { fill, number, next: 0, sent_bytes: 0, length_bytes, rest: None, trailers: None }
     }
 
     /// The client waits no longer and the request goes on: for revalidations in the background.
     pub(crate) fn keep(self) {
+        self.hold();
+    }
+
+    /// The request goes on to its end, whoever leaves: the client needs no body, and the next one
+    /// may.
+    pub(crate) fn hold(&self) {
         self.fill.state.lock().interested += 1;
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        let task = {
-            let mut state = self.fill.state.lock();
-            state.waiting.remove(&self.number);
-            state.interested -= 1;
-            if state.interested == 0 { state.task.take() } else { None }
-        };
-        if let Some(task) = task {
-            task.wake();
-        }
+        self.fill.leave(self.number);
     }
 }
 
@@ -370,14 +383,12 @@ impl Chunks for Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let mut state = self.fill.state.lock();
-        state.waiting.remove(&self.number);
         if self.number == LEADER {
             // Nobody else reads it; the connection to the backend ends with it.
-            let rest = state.rest.take();
-            drop(state);
+            let rest = self.fill.state.lock().rest.take();
             drop(rest);
         }
+        self.fill.leave(self.number);
     }
 }
 

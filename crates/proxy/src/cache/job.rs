@@ -38,6 +38,7 @@ enum Read {
     Whole,
     /// It is too large to be stored, or there is no memory for it now.
     TooLarge,
+    /// It broke off, or all clients have left.
     Broken,
 }
 
@@ -222,7 +223,17 @@ impl Job {
         let most = self.shared.store.max_body_bytes(&self.key);
         let mut total = 0;
         loop {
-            match poll_fn(|cx| chunks.poll_chunk(cx)).await {
+            let next = select! {
+                biased;
+                next = poll_fn(|cx| chunks.poll_chunk(cx)) => next,
+                // How much more would be read for nobody is not known.
+                () = self.fill.abandoned(), if head.length_bytes.is_none() => {
+                    self.shared.flights.end(&self.key, &self.fill);
+                    self.fill.give_up();
+                    return Read::Broken;
+                }
+            };
+            match next {
                 None => return Read::Whole,
                 Some(Ok(piece)) => {
                     total += piece.len() as u64;

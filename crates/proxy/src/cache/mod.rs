@@ -413,8 +413,12 @@ impl Cache {
         report.status = Some(head.status);
         report.is_stored = true;
         report.ttl_seconds = Some(head.rules.ttl_seconds(Instant::now()));
-        let mut response = match condition::is_known(head.status, &headers, &read.exchange.headers)
-        {
+        let is_known = condition::is_known(head.status, &headers, &read.exchange.headers);
+        if is_known || read.exchange.method == Method::HEAD {
+            // Its client needs no body; the cache does.
+            ticket.hold();
+        }
+        let mut response = match is_known {
             true => {
                 condition::without_content(&mut headers);
                 let status = StatusCode::NOT_MODIFIED;

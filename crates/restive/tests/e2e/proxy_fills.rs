@@ -9,6 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const STORED: &str = "200|cache-control: max-age=60";
@@ -359,6 +360,28 @@ fn nobody_waits_long_for_the_end_of_a_body_of_unknown_length() {
     assert_eq!(origin.count("/slow"), 1, "it waits for the first");
     eventually("it asks the backend itself", || origin.count("/slow") == 2);
     drop((first, second));
+}
+
+#[test]
+fn a_body_of_unknown_length_is_not_read_on_when_all_its_clients_have_left() {
+    let origin = Origin::start();
+    let measured = Measured::start(&origin, "");
+    let in_progress = || measured.metric("restive_proxy_backend_requests_in_progress");
+    let stalled = format!("{STORED}|chunked|cut|x-stall: 1|={}", "x".repeat(1_000));
+    origin.will("/a", &[&stalled, STORED]);
+    let mut first = measured.ask("/a", "");
+    first.0.read_exact(&mut [0; 12]).unwrap();
+    let second = measured.ask("/a", "");
+    measured.await_waiting(1);
+    drop(first);
+    // The other one waits for the same response.
+    std::thread::sleep(Duration::from_millis(300)); // waits for: an end that must not come
+    assert_eq!(in_progress(), 1);
+    let left = Instant::now();
+    drop(second);
+    eventually("the request to the backend ends", || in_progress() == 0);
+    assert!(left.elapsed() < Duration::from_secs(10), "{:?}", left.elapsed());
+    assert_eq!(measured.ask("/a", "").read().body, "2", "nothing was stored");
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub use interest::{Interest, Permit};
 pub use kind::{EPHEMERAL, TYPING};
 pub use limits::Limits;
 pub use permission::check_token;
-pub use poll::{LIMIT as POLL_LIMIT, PollRequest, PollResponse, Polled, poll};
+pub use poll::{LIMIT as POLL_LIMIT, PollRequest, PollResponse, Polled, hold_time, poll};
 pub use position::{Epoch, Position, ResumePoint};
 pub use presence::{Present, SCOPE as PRESENCE_SCOPE};
 pub use socket::{PROTOCOL, PendingPost, Posted, RecordWriter, admit, open as open_socket};

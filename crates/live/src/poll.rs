@@ -145,6 +145,14 @@ pub async fn poll(
     Ok(Polled::Waiting(Box::new(held)))
 }
 
+/// For how long a poll of this client would be held; none if it would not be, because the server
+/// stops.
+pub fn hold_time(hub: &Hub, caller: &ChannelCaller) -> Option<Duration> {
+    let longest = hub.limits.poll_timeout;
+    let time = caller.expires_in.map_or(longest, |end| end.min(longest));
+    (!hub.is_leaving()).then_some(time)
+}
+
 /// Whose records, as which version shows them, from where on in a log of which length.
 struct Reading {
     scope: Scope,

@@ -28,6 +28,9 @@ use wire::{Exchange, Payload, Response, accepted, wants_events, websocket};
 
 /// Sent if events between the requested position and the response may have been missed.
 const GAP: HeaderName = HeaderName::from_static("x-stream-gap");
+/// A proxy that holds long polls itself sends it. A poll that would be held is returned, with the
+/// milliseconds for which it would have been held.
+const HOLD: HeaderName = HeaderName::from_static("restive-hold");
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER: u64 = 5;
 /// Parameters of every channel, in addition to its own.
@@ -134,9 +137,20 @@ async fn poll(
         let reply = respond::not_modified(Some(HeaderValue::from_static(CLIENT_CACHE_ONLY)), tag);
         return Ok(reply.header(STREAM_POSITION, epoch.at(position).to_string()).into());
     }
-    match live::poll(&services.channels.hub, &caller, asking).await? {
+    let hub = &services.channels.hub;
+    let is_held_here = asking.wait && !exchange.headers.contains_key(HOLD);
+    match live::poll(hub, &caller, PollRequest { wait: is_held_here, ..asking }).await? {
         Polled::Full(full) => Err(refusal(full).into()),
-        Polled::Now(answer) if asking.wait => Ok(polled(epoch, answer).into()),
+        Polled::Now(answer) if asking.wait => {
+            let would_be_held = !is_held_here && answer.body == "[]" && !answer.gap;
+            let time = live::hold_time(hub, &caller).filter(|_| would_be_held);
+            let reply = polled(epoch, answer);
+            Ok(match time {
+                Some(time) => reply.header(HOLD, time.as_millis().to_string()),
+                None => reply,
+            }
+            .into())
+        }
         Polled::Now(answer) => {
             let reply = polled(epoch, answer).vary().header(ETAG, tag);
             Ok(reply.header(CACHE_CONTROL, CLIENT_CACHE_ONLY).into())

@@ -194,7 +194,7 @@ impl Proxy {
                 let from = SocketAddr::new(exchange.client, port);
                 let forward = Forward {
                     client: &self.client,
-                    fanout: &self.fanout,
+                    fanout: Some(&self.fanout),
                     pool: &table.pools[*group],
                     route: &served.route,
                     addresses: (from, exchange.local),

@@ -1,7 +1,7 @@
 //! `bench proxy`: `restive proxy` compared with nginx and HAProxy, one after the other on one core,
 //! with the same backend and the same load on another core; and what only `restive proxy` promises:
-//! one backend request for a crowd of misses, one backend stream for a crowd of clients, reloads and
-//! lost backends that no client notices.
+//! one backend request for a crowd of misses, one backend stream for a crowd of clients, reloads
+//! and lost backends that no client notices.
 //! Knows the proxies only from outside: command lines, HTTP and /proc. `xtask` installs the others.
 
 pub mod backend;

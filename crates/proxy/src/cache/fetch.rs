@@ -18,7 +18,7 @@ use crate::forward::{Forward, Forwarded};
 /// What a request is forwarded with, owned.
 pub(crate) struct Fetch {
     client: Client,
-    fanout: Fanout,
+    fanout: Option<Fanout>,
     pool: Arc<Pool>,
     route: Arc<Route>,
     peer: IpAddr,
@@ -37,7 +37,7 @@ impl Fetch {
         let sender = &forward.sender;
         Fetch {
             client: forward.client.clone(),
-            fanout: forward.fanout.clone(),
+            fanout: forward.fanout.cloned(),
             pool: forward.pool.clone(),
             route: forward.route.clone(),
             peer: sender.peer,
@@ -56,7 +56,7 @@ impl Fetch {
         let certificate = exchange.client_certificate.clone();
         let forward = Forward {
             client: &self.client,
-            fanout: &self.fanout,
+            fanout: self.fanout.as_ref(),
             pool: &self.pool,
             route: &self.route,
             sender: Sender {

@@ -192,6 +192,13 @@ pub struct Edits {
     pub set: Vec<(HeaderName, HeaderValue)>,
 }
 
+impl Edits {
+    /// The fields that change.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &HeaderName> {
+        self.remove.iter().chain(self.set.iter().map(|(name, _)| name))
+    }
+}
+
 /// Requests per client address and window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimit {

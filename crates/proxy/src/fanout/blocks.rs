@@ -1,6 +1,8 @@
 //! Splits an event stream into blocks and reads their positions. Knows the form in which restive
 //! servers write blocks: lines end with a line feed, and an empty line ends a block. No I/O.
 
+use std::fmt;
+
 use bytes::{Buf as _, Bytes, BytesMut};
 
 /// A block that is longer is not held: the stream of its client is passed on as it comes. 64 KiB:
@@ -11,12 +13,20 @@ pub(super) const MAX_BLOCK_BYTES: usize = 64 << 10;
 const END: &[u8] = b"\n\n";
 /// The event that reports that a stream does not continue where its client was.
 const RESET: &[u8] = b"stream.reset";
+/// The event that says why the server ends the stream.
+const CLOSING: &[u8] = b"stream.closing";
 
 /// A place in the log of a backend: `<epoch>.<number>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
+pub(crate) struct Position {
     pub(super) epoch: u32,
     pub(super) number: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}.{}", self.epoch, self.number)
+    }
 }
 
 impl Position {
@@ -56,8 +66,39 @@ pub(super) struct Mark {
     /// The position after it, if it has one. Messages that are not in the log have none.
     pub(super) id: Option<Position>,
     pub(super) is_reset: bool,
+    /// The server ends the stream on purpose.
+    pub(super) is_closing: bool,
     /// Without data it is a comment or a setting, and its position is that of the block before it.
     pub(super) has_data: bool,
+}
+
+impl Batch {
+    /// Without the blocks that are neither events nor have a position, such as the `retry:` of a
+    /// server that stops: all clients would come back at the same time. None if nothing is left.
+    pub(super) fn without_settings(self) -> Option<Batch> {
+        let is_setting = |mark: &Mark| mark.id.is_none() && !mark.has_data;
+        match self.marks.iter().any(is_setting) {
+            true => self.filtered(|_, mark| !is_setting(mark)),
+            false => Some(self),
+        }
+    }
+
+    /// Without its first block.
+    pub(super) fn without_first(self) -> Option<Batch> {
+        self.filtered(|place, _| place > 0)
+    }
+
+    fn filtered(&self, is_kept: impl Fn(usize, &Mark) -> bool) -> Option<Batch> {
+        let (mut bytes, mut marks, mut begin) = (BytesMut::new(), Vec::new(), 0);
+        for (place, mark) in self.marks.iter().enumerate() {
+            if is_kept(place, mark) {
+                bytes.extend_from_slice(&self.bytes[begin..mark.end]);
+                marks.push(Mark { end: bytes.len(), ..*mark });
+            }
+            begin = mark.end;
+        }
+        (!marks.is_empty()).then(|| Batch { bytes: bytes.freeze(), marks })
+    }
 }
 
 /// The stream has a block that is too long, or an id that is no position. With the bytes that were
@@ -115,14 +156,15 @@ impl Splitter {
 
 /// Reads a block; none if its id is no position.
 fn read(block: &[u8], end: usize) -> Option<Mark> {
-    let mut mark = Mark { end, id: None, is_reset: false, has_data: false };
+    let mut mark = Mark { end, id: None, is_reset: false, is_closing: false, has_data: false };
     for line in block.split(|byte| *byte == b'\n') {
         if let Some(value) = field(line, b"id") {
             mark.id = Some(Position::parse(std::str::from_utf8(value).ok()?)?);
         } else if field(line, b"data").is_some() {
             mark.has_data = true;
-        } else if field(line, b"event") == Some(RESET) {
-            mark.is_reset = true;
+        } else if let Some(name) = field(line, b"event") {
+            mark.is_reset |= name == RESET;
+            mark.is_closing |= name == CLOSING;
         }
     }
     Some(mark)
@@ -168,6 +210,24 @@ mod tests {
             ];
             assert_eq!(found, expected, "{size}");
         }
+    }
+
+    #[test]
+    fn settings_are_removed_and_events_stay() {
+        let batch = |text: &[u8]| Splitter::default().push(text).unwrap().unwrap();
+        let text =
+            b"retry: 5\n\nid: 0000002a.4\ndata: a\n\nretry: 9\n\nevent: typing\ndata: {}\n\n";
+        let left = batch(text).without_settings().unwrap();
+        let expected = b"id: 0000002a.4\ndata: a\n\nevent: typing\ndata: {}\n\n";
+        assert_eq!(left.bytes, expected[..]);
+        assert_eq!(left.marks.last().unwrap().end, expected.len());
+        assert!(batch(b"retry: 5\n\n").without_settings().is_none());
+        let rest =
+            batch(b"retry: 5\nid: 0000002a.4\n\nid: 0000002a.5\ndata: b\n\n").without_first();
+        assert_eq!(rest.unwrap().bytes, b"id: 0000002a.5\ndata: b\n\n"[..]);
+        let closing = batch(b"event: stream.closing\ndata: {}\n\n");
+        assert!(closing.marks[0].is_closing);
+        assert_eq!(at(7).unwrap().to_string(), "0000002a.7");
     }
 
     #[test]

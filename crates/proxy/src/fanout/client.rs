@@ -13,6 +13,7 @@ use wire::{Chunks, Cut};
 
 use super::blocks::{Batch, Position, Splitter, Unfit};
 use super::key::Key;
+use super::reopen::Reopen;
 use super::ring::Joined;
 use super::shared::Reader;
 use super::{Attached, Fanout};
@@ -43,6 +44,8 @@ enum Phase {
 pub(super) struct Own {
     pub(super) source: Box<dyn Chunks>,
     pub(super) splitter: Splitter,
+    /// Opens the stream again, if it becomes the shared one.
+    pub(super) repeat: Option<Box<dyn Reopen>>,
     /// The position from which the client resumes.
     requested: Option<String>,
     /// When the request was sent.
@@ -59,25 +62,7 @@ pub(super) struct Own {
 }
 
 impl Client {
-    pub(super) fn new(
-        fanout: Fanout,
-        key: Key,
-        requested: Option<String>,
-        sent: Instant,
-        source: Box<dyn Chunks>,
-    ) -> Client {
-        let is_caught_up = requested.is_none();
-        let own = Own {
-            source,
-            splitter: Splitter::default(),
-            requested,
-            sent,
-            position: None,
-            awaits_reset: false,
-            has_events: false,
-            is_caught_up,
-            silence: (!is_caught_up).then(|| Box::pin(sleep(CAUGHT_UP))),
-        };
+    pub(super) fn new(fanout: Fanout, key: Key, own: Own) -> Client {
         let id = fanout.enter(&key);
         Client { fanout, key, id, phase: Phase::Own(Box::new(own)) }
     }
@@ -150,6 +135,27 @@ impl Drop for Client {
 }
 
 impl Own {
+    pub(super) fn new(
+        requested: Option<String>,
+        sent: Instant,
+        source: Box<dyn Chunks>,
+        repeat: Option<Box<dyn Reopen>>,
+    ) -> Own {
+        let is_caught_up = requested.is_none();
+        Own {
+            source,
+            splitter: Splitter::default(),
+            repeat,
+            requested,
+            sent,
+            position: None,
+            awaits_reset: false,
+            has_events: false,
+            is_caught_up,
+            silence: (!is_caught_up).then(|| Box::pin(sleep(CAUGHT_UP))),
+        }
+    }
+
     /// Notes what the client has after these blocks.
     fn note(&mut self, batch: &Batch) {
         for mark in &batch.marks {

@@ -58,8 +58,15 @@ pub(crate) struct Asked<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
+#[cfg(test)]
+impl Key {
+    pub(super) fn numbered(credential: u8, request: u8) -> Key {
+        Key { credential: [credential; 32], request: [request; 32] }
+    }
+}
+
 impl Asked<'_> {
-    pub(super) fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         let (path, query) = self.path.split_once('?').unwrap_or((self.path, ""));
         let mut request = Digest::default();
         request.add(self.server.as_bytes());
@@ -110,6 +117,17 @@ impl Asked<'_> {
         let mut pairs = query.split('&').filter(|pair| POSITIONS.contains(&name_of(pair).as_str()));
         let value = pairs.next_back()?.split_once('=').map_or("", |(_, value)| value);
         Some(percent_decode_str(value).decode_utf8_lossy().into_owned())
+    }
+}
+
+/// A path and query without the parameters that name a position.
+pub(crate) fn without_position(path: &str) -> String {
+    let Some((path, query)) = path.split_once('?') else { return path.to_owned() };
+    let is_kept = |pair: &&str| !pair.is_empty() && !POSITIONS.contains(&name_of(pair).as_str());
+    let kept: Vec<&str> = query.split('&').filter(is_kept).collect();
+    match kept.is_empty() {
+        true => path.to_owned(),
+        false => format!("{path}?{}", kept.join("&")),
     }
 }
 
@@ -185,6 +203,18 @@ mod tests {
             ("http://a", "/api/events?types=a&access_token=ct_1", vec![auth]),
         ] {
             assert_ne!(key(server, path, &fields), first, "{server} {path} {fields:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_is_sent_again_with_everything_but_its_position() {
+        for (path, expected) in [
+            ("/e", "/e"),
+            ("/e?since=1", "/e"),
+            ("/e?types=a&since=1&%73ince=2&last_event_id=3&wait=true", "/e?types=a&wait=true"),
+            ("/e?&sinces=1", "/e?sinces=1"),
+        ] {
+            assert_eq!(without_position(path), expected, "{path}");
         }
     }
 

@@ -3,14 +3,19 @@
 //!
 //! The backend sees each client's request: it authenticates, applies its limits and sends the head
 //! of the response. Then `client` moves the client to the `shared` stream of its `key`, at the
-//! position that it has reached. Clients with different credentials never share: when a key is
+//! position that it has reached. When the backend's stream is lost, the proxy opens it again where
+//! it was. Clients with different credentials never share: when a key is
 //! revoked or a token expires, the backend ends the stream, and it ends for all its clients.
 
 mod blocks;
 mod client;
+mod feed;
 mod key;
 mod metrics;
+mod polls;
 mod present;
+mod reopen;
+mod resume;
 mod ring;
 mod shared;
 
@@ -25,10 +30,13 @@ use tokio::time::sleep;
 use wire::Chunks;
 
 use client::{Client, Own};
-pub(crate) use key::Asked;
+pub(crate) use feed::{HOLD, STREAM_POSITION, held_ms, position, read_body};
 use key::Key;
+pub(crate) use key::{Asked, without_position};
 use metrics::Metrics;
+pub(crate) use polls::{Polls, Seat};
 use present::Present;
+pub(crate) use reopen::{Reopen, Reopened, Reopening, is_event_stream};
 use ring::Joined;
 use shared::{End, NotJoined, Reader, Shared};
 
@@ -52,6 +60,7 @@ struct Registry {
     /// The number of shared streams.
     count: Arc<AtomicUsize>,
     metrics: Arc<Metrics>,
+    polls: Arc<Polls>,
 }
 
 #[derive(Default)]
@@ -68,18 +77,26 @@ enum Attached {
 
 impl Fanout {
     /// The body of a response that is an event stream of a restive backend, for one client. `sent`
-    /// is when the request was sent.
+    /// is when the request was sent, `repeat` opens the stream again when it is lost.
     pub(crate) fn share(
         &self,
         asked: Asked<'_>,
         sent: Instant,
         source: Box<dyn Chunks>,
+        repeat: Option<Box<dyn Reopen>>,
     ) -> Box<dyn Chunks> {
-        Box::new(Client::new(self.clone(), asked.key(), asked.position(), sent, source))
+        let own = Own::new(asked.position(), sent, source, repeat);
+        Box::new(Client::new(self.clone(), asked.key(), own))
+    }
+
+    /// The long polls that wait here.
+    pub(crate) fn polls(&self) -> &Arc<Polls> {
+        &self.0.polls
     }
 
     pub(crate) fn render(&self, out: &mut String) {
-        self.0.metrics.render(self.0.count.load(Ordering::Relaxed), out);
+        let streams = self.0.count.load(Ordering::Relaxed);
+        self.0.metrics.render(streams, &self.0.polls, out);
     }
 
     /// A client has come. Returns its number.
@@ -142,9 +159,9 @@ impl Fanout {
 
 /// Runs a shared stream, which is in the registry until it ends.
 async fn run(registry: Arc<Registry>, key: Key, shared: Arc<Shared>, own: Box<Own>) {
-    let Own { source, splitter, .. } = *own;
+    let Own { source, splitter, repeat, .. } = *own;
     let running = Running { registry, key, shared };
-    if running.shared.run(source, splitter).await == End::Unfit {
+    if running.shared.run(source, splitter, repeat).await == End::Unfit {
         tracing::debug!("a stream of a backend cannot be shared");
         sleep(APART).await;
     }

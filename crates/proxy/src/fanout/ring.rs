@@ -105,6 +105,11 @@ impl Ring {
         Some(self.end() - new as u64)
     }
 
+    /// The position after the newest block.
+    pub(super) fn head(&self) -> Position {
+        self.head
+    }
+
     /// The number of the next batch.
     pub(super) fn end(&self) -> u64 {
         self.first + self.batches.len() as u64

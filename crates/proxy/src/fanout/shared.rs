@@ -1,6 +1,7 @@
 //! A stream of a backend that several clients read. One task reads the backend; each client has a
 //! place in the ring. The task reads as fast as the fastest client, so that a slow one delays
-//! nobody, and is cut when the ring no longer has what it must read next.
+//! nobody, and is cut when the ring no longer has what it must read next. A stream that the backend
+//! loses is opened again; if that fails, the clients are ended one after the other.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use wire::{Chunks, Cut};
 
 use super::blocks::{Batch, Position, Splitter};
 use super::metrics::Metrics;
+use super::reopen::Reopen;
+use super::resume::{Resumed, resume};
 use super::ring::{Joined, Read, Ring};
 
 /// For how long a stream without clients stays open. Half a second: a client that reconnects at
@@ -25,6 +28,11 @@ const LINGER: Duration = Duration::from_millis(500);
 /// A stream without a byte for this long is taken for dead. A restive server sends a comment every
 /// 25 s; clients that come must not join a stream whose connection is lost.
 const SILENCE: Duration = Duration::from_secs(70);
+/// The clients of a stream that is lost are ended within this time, so that they do not all come
+/// back at once. 3 s, as a restive server takes to end its streams when it stops.
+const SPREAD: Duration = Duration::from_secs(3);
+/// In so many steps.
+const SPREAD_STEPS: u32 = 30;
 /// The part of a ring that the fastest client may be behind before the backend is not read any
 /// more.
 const AHEAD_PART: usize = 2;
@@ -74,6 +82,23 @@ pub(super) enum End {
     Unfit,
 }
 
+/// Why the backend is not read any more.
+enum Stopped {
+    /// It said why, or what it sent cannot be shared.
+    ForGood(End),
+    /// The connection ended, as it does when the backend stops.
+    Lost(End),
+}
+
+/// Clients that are to be woken, at the latest when this is dropped.
+struct Wakers(Vec<Waker>);
+
+impl Drop for Wakers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}
+
 /// Why a client cannot join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotJoined {
@@ -118,14 +143,44 @@ impl Shared {
     }
 
     /// Reads the backend until it ends or nobody reads any more.
-    pub(super) async fn run(&self, mut source: Box<dyn Chunks>, splitter: Splitter) -> End {
-        let end = tokio::select! {
-            end = self.relay(&mut *source, splitter) => end,
-            () = self.abandoned() => End::Ended,
+    pub(super) async fn run(
+        &self,
+        source: Box<dyn Chunks>,
+        splitter: Splitter,
+        repeat: Option<Box<dyn Reopen>>,
+    ) -> End {
+        let stopped = tokio::select! {
+            stopped = self.follow(source, splitter, repeat) => stopped,
+            () = self.abandoned() => Stopped::ForGood(End::Ended),
         };
-        // The backend's connection is closed before the clients come back.
-        drop(source);
-        self.finish(end)
+        match stopped {
+            Stopped::ForGood(end) => self.finish(end),
+            Stopped::Lost(end) => self.finish_in_turn(end).await,
+        }
+    }
+
+    /// Reads the backend, and opens its stream again when that is lost.
+    async fn follow(
+        &self,
+        mut source: Box<dyn Chunks>,
+        mut splitter: Splitter,
+        repeat: Option<Box<dyn Reopen>>,
+    ) -> Stopped {
+        loop {
+            let stopped = self.relay(&mut *source, splitter).await;
+            // The backend's connection is closed before the clients come back.
+            drop(source);
+            let (Stopped::Lost(_), Some(repeat)) = (&stopped, &repeat) else { return stopped };
+            let at = self.state.lock().ring.head();
+            let number = self.metrics.lost();
+            let Some(resumed) = resume(&**repeat, at, number).await else { return stopped };
+            self.metrics.resumed();
+            let blocks;
+            Resumed { source, splitter, blocks } = resumed;
+            if blocks.is_some_and(|blocks| !self.publish(blocks)) {
+                return Stopped::ForGood(End::Ended);
+            }
+        }
     }
 
     /// Ends the stream for all its clients, unless it has ended. Returns how.
@@ -138,18 +193,40 @@ impl Shared {
         end
     }
 
-    async fn relay(&self, source: &mut dyn Chunks, mut splitter: Splitter) -> End {
+    /// The same, for one client after the other.
+    async fn finish_in_turn(&self, end: End) -> End {
+        let (end, mut wakers) = {
+            let mut state = self.state.lock();
+            let end = *state.end.get_or_insert(end);
+            (end, Wakers(state.take_wakers()))
+        };
+        let each = wakers.0.len().div_ceil(SPREAD_STEPS as usize);
+        while !wakers.0.is_empty() {
+            let left = wakers.0.len().saturating_sub(each);
+            wakers.0.drain(left..).for_each(Waker::wake);
+            sleep(SPREAD / SPREAD_STEPS).await;
+        }
+        end
+    }
+
+    async fn relay(&self, source: &mut dyn Chunks, mut splitter: Splitter) -> Stopped {
+        let mut is_closing = false;
         loop {
             self.room().await;
+            let lost = match is_closing {
+                true => Stopped::ForGood,
+                false => Stopped::Lost,
+            };
             let piece = match timeout(SILENCE, poll_fn(|cx| source.poll_chunk(cx))).await {
                 Ok(Some(Ok(piece))) => piece,
-                Ok(Some(Err(Cut))) | Err(_) => return End::Broken,
-                Ok(None) => return End::Ended,
+                Ok(Some(Err(Cut))) | Err(_) => return lost(End::Broken),
+                Ok(None) => return lost(End::Ended),
             };
-            let Ok(batch) = splitter.push(&piece) else { return End::Unfit };
-            let goes_on = batch.is_none_or(|batch| self.publish(batch));
-            if !goes_on {
-                return End::Ended;
+            let Ok(batch) = splitter.push(&piece) else { return Stopped::ForGood(End::Unfit) };
+            let Some(batch) = batch.and_then(Batch::without_settings) else { continue };
+            is_closing |= batch.marks.iter().any(|mark| mark.is_closing);
+            if !self.publish(batch) {
+                return Stopped::ForGood(End::Ended);
             }
         }
     }

@@ -26,7 +26,7 @@ fn open(fanout: &Fanout, credential: &'static str, path: &str) -> (Sender, Clien
     let mut headers = HeaderMap::new();
     headers.insert(AUTHORIZATION, HeaderValue::from_static(credential));
     let asked = Asked { server: "http://a", host: None, path, headers: &headers };
-    (sender, fanout.share(asked, Instant::now(), source))
+    (sender, fanout.share(asked, Instant::now(), source, None))
 }
 
 /// The same, after the first block.

@@ -2,6 +2,7 @@
 //! server only if that cannot repeat an effect.
 
 pub(crate) mod headers;
+mod repeat;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST, SEC_WEBSOCKET_ACCEPT};
+use http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderValue, SEC_WEBSOCKET_ACCEPT,
+};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, Version};
 use wire::outgoing::{Call, CallTimeouts, Client, Opened, OutgoingFault, Retry, Stage, Target};
@@ -18,9 +21,10 @@ use wire::{Chunks, Cut, Exchange, Payload, Response};
 use crate::balance::{Backend, InProgress, Pool};
 use crate::config::{Edits, Route, Timeouts};
 use crate::error::Failure;
-use crate::fanout::{Asked, Fanout};
+use crate::fanout::{self, Asked, Fanout, HOLD, STREAM_POSITION, Seat, is_event_stream};
 use crate::metrics::Outcome;
 use headers::Sender;
+use repeat::Repeat;
 
 /// Request bodies up to this size are held, so that the request can go to another server.
 const REPLAY_BYTES: u64 = 64 * 1024;
@@ -33,7 +37,8 @@ const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
 /// What a request is forwarded with.
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a Client,
-    pub(crate) fanout: &'a Fanout,
+    /// None: the response is not shared.
+    pub(crate) fanout: Option<&'a Fanout>,
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) route: &'a Arc<Route>,
     pub(crate) sender: Sender<'a>,
@@ -89,7 +94,66 @@ impl Forward<'_> {
             true => self.pool.introduced(from, to),
             false => Vec::new(),
         };
-        self.attempts(&mut call, &introduced, is_idempotent).await
+        match self.seat(&call) {
+            // Boxed: other requests need no room for it.
+            Some(seat) => Box::pin(self.poll(seat, &mut call, &introduced)).await,
+            None => self.attempts(&mut call, &introduced, is_idempotent).await,
+        }
+    }
+
+    /// A place among the long polls that may share one, if the request is such a poll.
+    fn seat(&self, call: &Call<'_>) -> Option<Seat> {
+        let (fanout, path) = (self.fanout?, call.path.as_ref()?.as_str());
+        let is_poll =
+            call.method == Method::GET && waits(path) && call.body.declared_bytes() == Some(0);
+        // Nothing can be known about a response whose fields are edited.
+        let needed = [HOLD, STREAM_POSITION, CONTENT_TYPE];
+        let is_edited = self.route.response_headers.names().any(|name| needed.contains(name));
+        let may_share = self.route.fanout && self.pool.is_restive() && !is_edited;
+        if !is_poll || !may_share || call.headers.contains_key(HOLD) {
+            return None;
+        }
+        let server = &self.pool.group.name;
+        let (host, headers) = (call.host.as_ref(), &call.headers);
+        Some(fanout.polls().enter(Asked { server, host, path, headers }.key()))
+    }
+
+    /// Forwards a long poll. If others wait for the same, the backend is asked not to hold it, and
+    /// it waits with them.
+    async fn poll<'c>(
+        &'c self,
+        seat: Seat,
+        call: &mut Call<'c>,
+        introduced: &'c [Target],
+    ) -> Result<Forwarded, Failure> {
+        if !seat.shares() {
+            return self.attempts(call, introduced, true).await;
+        }
+        call.headers.insert(HOLD, HeaderValue::from_static("proxy"));
+        let mut forwarded = self.attempts(call, introduced, true).await?;
+        call.headers.remove(HOLD);
+        let Response { headers, body, .. } = &mut forwarded.response;
+        let held_ms = fanout::held_ms(headers);
+        headers.remove(HOLD);
+        let is_plain = !headers.contains_key(CONTENT_ENCODING);
+        let at = fanout::position(headers).filter(|_| is_plain);
+        let (Some(held_ms), Some(at)) = (held_ms, at) else { return Ok(forwarded) };
+        // To its end: the connection can then be used again.
+        fanout::read_body(std::mem::take(body)).await;
+        let time = Duration::from_millis(held_ms).min(self.route.timeouts.long_poll);
+        match seat.join(at, || Repeat::of(self, call)) {
+            Some(waiting) => {
+                let waited = waiting.wait(time).await;
+                headers.remove(CONTENT_LENGTH);
+                if let Ok(position) = HeaderValue::from_str(&waited.position) {
+                    headers.insert(STREAM_POSITION, position);
+                }
+                *body = waited.body.into();
+                Ok(forwarded)
+            }
+            // It is somewhere else: the backend holds it.
+            None => self.attempts(call, introduced, true).await,
+        }
     }
 
     async fn attempts<'c>(
@@ -228,7 +292,8 @@ impl Forward<'_> {
         (call, backend, sent): (&Call<'_>, &Backend, Instant),
     ) -> Box<dyn Chunks> {
         let Some(path) = &call.path else { return chunks };
-        if !self.route.fanout || call.method != Method::GET || !backend.is_restive() {
+        let Some(fanout) = self.fanout.filter(|_| self.route.fanout) else { return chunks };
+        if call.method != Method::GET || !backend.is_restive() {
             return chunks;
         }
         let asked = Asked {
@@ -237,7 +302,7 @@ impl Forward<'_> {
             path: path.as_str(),
             headers: &call.headers,
         };
-        self.fanout.share(asked, sent, chunks)
+        fanout.share(asked, sent, chunks, Repeat::of(self, call))
     }
 }
 
@@ -272,13 +337,13 @@ fn call_timeouts(timeouts: Timeouts, is_long_poll: bool) -> CallTimeouts {
 
 /// A request whose response may come late: `GET /events?wait=true`, as restive's feeds have it.
 pub(crate) fn is_long_poll(method: &Method, uri: &Uri) -> bool {
-    let mut pairs = uri.query().unwrap_or_default().split('&');
-    *method == Method::GET && pairs.any(|pair| matches!(pair, "wait=true" | "wait=1"))
+    *method == Method::GET && uri.path_and_query().is_some_and(|path| waits(path.as_str()))
 }
 
-fn is_event_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.starts_with("text/event-stream")
+/// Whether a path with a query asks the server to wait.
+fn waits(path: &str) -> bool {
+    let mut pairs = path.split_once('?').map_or("", |(_, query)| query).split('&');
+    pairs.any(|pair| matches!(pair, "wait=true" | "wait=1"))
 }
 
 /// A body whose server counts the request until the body has ended.

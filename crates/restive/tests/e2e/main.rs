@@ -21,6 +21,7 @@ mod proxy_fills;
 mod proxy_origin;
 mod proxy_poison;
 mod proxy_policy;
+mod proxy_polls;
 mod proxy_takeover;
 mod proxy_tls;
 mod peers;

@@ -15,7 +15,7 @@ use std::time::Instant;
 const MESSAGES: &str = "/api/events?types=message";
 
 /// A proxy that knows that its backend is a restive server.
-fn before(server: &Server, more: &str) -> Measured {
+pub fn before(server: &Server, more: &str) -> Measured {
     let measured = Measured::configured(&format!(
         "[backends.b]\nto = [\"{}\"]\ncheck = {{ path = \"/health\", interval = \"50ms\" }}\n\
          [[sites]]\n[[sites.routes]]\nto = \"b\"\n{more}",
@@ -300,32 +300,87 @@ fn a_stalled_client_delays_nobody_and_is_cut() {
     assert_eq!(received, all);
 }
 
+/// Ten clients of one shared stream, which have had one event.
+fn ten(server: &Server, proxy: &Server) -> Vec<Events> {
+    let mut clients: Vec<Events> = (0..10).map(|_| follow(proxy, MESSAGES).0).collect();
+    backend_streams(server, 1);
+    write(server, "before");
+    clients.iter_mut().for_each(|client| drop(client.texts_until("before")));
+    clients
+}
+
+#[test]
+fn clients_do_not_notice_that_the_backend_is_killed_or_stopped_and_started_again() {
+    let mut server = quick();
+    let measured = before(&server, "");
+    let mut clients = ten(&server, &measured.proxy);
+    for (round, is_killed) in [true, false].into_iter().enumerate() {
+        let address = server.address;
+        let folder = if is_killed { server.kill() } else { server.stop().1 };
+        server = Start::bookshop().on(&folder).at(address).go();
+        let text = format!("after {round}");
+        write(&server, &text);
+        for client in &mut clients {
+            let block = client.next();
+            assert_eq!(block.retry, None, "they would all come back at the same time");
+            assert_eq!(block.json()["text"], *text, "each event once");
+        }
+        backend_streams(&server, 1);
+        assert_eq!(measured.metric("restive_proxy_fanout_resumed_total"), round as u64 + 1);
+    }
+    assert_eq!(measured.metric("restive_proxy_fanout_joined_total"), 10, "none came back");
+}
+
+#[test]
+fn a_backend_with_another_log_ends_the_streams_and_the_clients_are_told() {
+    let server = quick();
+    let measured = before(&server, "");
+    let mut clients = ten(&server, &measured.proxy);
+    let address = server.address;
+    server.kill();
+    let other = Start::bookshop().at(address).go();
+    let ended = |client: &mut Events| while let Ok(Some(_)) = client.try_next() {};
+    clients.iter_mut().for_each(ended);
+    assert_eq!(measured.metric("restive_proxy_fanout_resumed_total"), 0);
+    let mut again = open(&measured.proxy, KEY, &format!("{MESSAGES}&since=00000001.5"), "");
+    let reset = again.event();
+    assert!(reset.is("stream.reset") && reset.json()["reason"] == "other_epoch", "{reset:?}");
+    write(&other, "after");
+    again.texts_until("after");
+}
+
 #[test]
 fn the_streams_end_with_the_backend_and_the_clients_resume_without_a_gap() {
     let server = quick();
     let measured = before(&server, "");
-    let proxy = &measured.proxy;
-    let mut clients: Vec<Events> = (0..10).map(|_| follow(proxy, MESSAGES).0).collect();
-    backend_streams(&server, 1);
-    write(&server, "before");
-    let positions: Vec<String> =
-        clients.iter_mut().map(|client| client.event().id.unwrap()).collect();
-    let address = server.address;
+    let clients = ten(&server, &measured.proxy);
+    let (killed, address) = (Instant::now(), server.address);
+    let position = server.get("/v1/messages").header("x-stream-position").unwrap().to_owned();
     let folder = server.kill();
-    for mut client in clients {
-        while let Ok(Some(_)) = client.try_next() {}
-    }
+    let ends: Vec<f64> = std::thread::scope(|scope| {
+        let ended = |mut client: Events| {
+            while let Ok(Some(_)) = client.try_next() {}
+            killed.elapsed().as_secs_f64()
+        };
+        let readers: Vec<_> =
+            clients.into_iter().map(|client| scope.spawn(move || ended(client))).collect();
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    let (first, last) = ends
+        .iter()
+        .fold((f64::MAX, 0.0_f64), |(first, last), end| (first.min(*end), last.max(*end)));
+    assert!(first > 5.0 && last < 20.0, "{ends:?}");
+    assert!(last - first > 0.5, "not all at once: {ends:?}");
     let restarted = Start::bookshop().on(&folder).at(address).go();
     write(&restarted, "after");
+    let target = format!("{MESSAGES}&since={position}");
     let mut clients: Vec<Events> = Vec::new();
-    for position in &positions {
-        eventually("the proxy reaches the backend", || {
-            let mut stream = ask(proxy, KEY, &format!("{MESSAGES}&since={position}"), "");
-            let is_open = read_head(&mut stream).starts_with("HTTP/1.1 200 ");
-            clients.extend(is_open.then(|| Events::of(stream)));
-            is_open
-        });
-    }
+    eventually("the proxy reaches the backend", || {
+        let mut stream = ask(&measured.proxy, KEY, &target, "");
+        let is_open = read_head(&mut stream).starts_with("HTTP/1.1 200 ");
+        clients.extend(is_open.then(|| Events::of(stream)));
+        clients.len() == 3
+    });
     for client in &mut clients {
         assert_eq!(client.texts_until("after"), ["after"]);
     }

@@ -7,7 +7,7 @@ use crate::respond::{self, Reply};
 use crate::route::Channel;
 use crate::services::Services;
 use crate::trace::{Request, Trace};
-use crate::{condition, cors, version};
+use crate::{condition, cors, edge, version};
 use http::header::VARY;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use std::pin::Pin;
@@ -77,6 +77,9 @@ fn close(services: &Services, reply: Result<Reply, Failure>, request: &mut Reque
     let bytes = reply.body.len();
     let Reply { status, mut headers, body, is_repeatable } = reply;
     complete(services, &mut headers, &request.id, &mut request.trace);
+    if request.trace.is_followed {
+        edge::attest((&services.schema, &*services.store), status, &mut headers, request);
+    }
     let holder = request.trace.holder();
     request.answered(status, bytes);
     Response { status, headers, body: body.into(), holder, is_repeatable }

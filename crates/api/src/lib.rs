@@ -33,6 +33,7 @@ mod metrics;
 mod log;
 mod services;
 
+mod edge;
 mod channel;
 mod token;
 mod cors;
@@ -46,6 +47,7 @@ pub mod retention;
 pub mod timers;
 
 pub use actions::Actions;
+pub use edge::EdgeSecret;
 pub use log::{AccessLog, Line};
 pub use page::Figures;
 pub use pipeline::{Api, Parts};
@@ -69,4 +71,6 @@ pub struct Settings {
     pub rate_limit: Option<RateLimit>,
     /// Whether requests are logged.
     pub access_log: bool,
+    /// Shared with proxies of the operator, which may read what each commit changed.
+    pub edge_secret: Option<EdgeSecret>,
 }

@@ -13,7 +13,7 @@ use crate::route::{self, Channel, Route, Router, Target};
 use crate::services::{Given, Services};
 use crate::trace::{Request, Trace};
 use crate::{AccessLog, Actions, Outside, Settings};
-use crate::{account, channel, idempotency, negotiate, replay, scope};
+use crate::{account, channel, edge, idempotency, negotiate, replay, scope};
 use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION};
 use http::{HeaderValue, Method, StatusCode};
@@ -89,12 +89,18 @@ impl Api {
     /// From now on `/health` reports that this instance stops.
     pub fn drain(&self) {
         self.draining.store(true, Ordering::Relaxed);
+        if let Some(edge) = &self.services.edge {
+            edge.drain();
+        }
     }
 
     async fn serve(&self, mut exchange: Exchange) -> Response {
         let services = &self.services;
         let shape = negotiate::error_shape(&exchange.headers, services.error_shape());
         let mut request = Request::begin(&services.telemetry, &exchange, shape);
+        if let Some(edge) = &services.edge {
+            request.trace.is_followed = edge.is_follower(&exchange.headers);
+        }
         let outcome = self.outcome(&mut exchange, &mut request).await;
         let trace = &mut request.trace;
         if trace.version.is_none() {
@@ -109,6 +115,14 @@ impl Api {
         exchange: &mut Exchange,
         request: &mut Request,
     ) -> Result<Outcome, Failure> {
+        if let Some(edge) = &self.services.edge
+            && exchange.uri.path() == edge::PATH
+        {
+            let Services { schema, store, admission, .. } = &*self.services;
+            let trace = &mut request.trace;
+            return edge::changes(edge, (schema, store), admission, exchange, trace)
+                .map(Outcome::Open);
+        }
         match self.route(exchange, &mut request.trace)? {
             Routed::Done(reply) => Ok(reply.into()),
             Routed::To(Route::Resource(target)) => {
@@ -263,6 +277,9 @@ async fn resource(
         idempotency,
     };
     let reply = operation::run(Operation { services, request: &info }).await?;
+    if trace.is_followed {
+        trace.dependencies = edge::dependencies(&services.schema, &info);
+    }
     check_read(&info.method, &info.headers, reply)
 }
 

@@ -7,6 +7,7 @@ use crate::admission::Admission;
 use crate::auth::Auth;
 use crate::body::Bodies;
 use crate::deprecation::{self, Deprecations};
+use crate::edge::Edge;
 use crate::error::Shape;
 use crate::in_flight::InFlight;
 use crate::key_status::KeyStatuses;
@@ -35,6 +36,8 @@ pub(crate) struct Services {
     pub handlers: Handlers,
     pub channels: Channels,
     pub telemetry: Arc<Telemetry>,
+    /// The feed for proxies of the operator.
+    pub edge: Option<Arc<Edge>>,
     /// Counts of the versions and deprecated parts that each account uses.
     pub usages: Arc<Usages>,
     /// Everything that is deprecated, and the headers about it.
@@ -95,6 +98,10 @@ impl Services {
                 key_statuses: KeyStatuses::new(store.clone(), outside.clone(), keys),
             },
             telemetry: Arc::new(telemetry),
+            edge: settings.edge_secret.map(|secret| {
+                let random = outside.entropy().0;
+                Arc::new(Edge::new(secret, &random))
+            }),
             usages,
             deprecations,
             versions,

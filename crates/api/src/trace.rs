@@ -51,6 +51,10 @@ pub(crate) struct Trace {
     pub(crate) error: Option<String>,
     /// Headers about deprecated parts.
     pub(crate) headers: Headers,
+    /// Whether the request comes from a proxy that reads the feed of changes.
+    pub(crate) is_followed: bool,
+    /// What the response depends on, for such a proxy.
+    pub(crate) dependencies: Option<Vec<u64>>,
 }
 
 impl Trace {
@@ -70,6 +74,8 @@ impl Trace {
             varies_by_origin: false,
             error: None,
             headers: Headers::new(),
+            is_followed: false,
+            dependencies: None,
         }
     }
 

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use wire::outgoing::{Backlog, Target};
 
 use crate::config::{Balance, Group, Server};
+use crate::follow::Link;
 use crate::health::Health;
 use crate::metrics::ServerMetrics;
 
@@ -35,6 +36,8 @@ pub(crate) struct Backend {
     pub(crate) metrics: Arc<ServerMetrics>,
     /// It says that it is a restive server, by a header of its health check.
     pub(crate) is_restive: AtomicBool,
+    /// What it has reported about its commits.
+    pub(crate) link: Arc<Link>,
     load: Arc<Load>,
 }
 
@@ -62,6 +65,7 @@ impl Backend {
             health: before.map(|before| before.health.clone()).unwrap_or_default(),
             metrics: before.map(|before| before.metrics.clone()).unwrap_or_default(),
             load: before.map(|before| before.load.clone()).unwrap_or_default(),
+            link: before.map(|before| before.link.clone()).unwrap_or_default(),
             is_restive: AtomicBool::new(before.is_some_and(Backend::is_restive)),
         }
     }
@@ -151,6 +155,11 @@ impl Pool {
     /// Whether all servers say that they are restive servers.
     pub(crate) fn is_restive(&self) -> bool {
         self.backends.iter().all(|backend| backend.is_restive())
+    }
+
+    /// The only server, if there is one: what it would refuse, the pool refuses.
+    pub(crate) fn only(&self) -> Option<&Arc<Backend>> {
+        self.backends.first().filter(|_| self.backends.len() == 1)
     }
 
     /// A server that was not tried yet. If none is healthy, all are candidates: a wrong health

@@ -1,7 +1,7 @@
 //! The responses that the proxy makes itself when a request fails, in the error format of the API.
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::json;
 use wire::outgoing::{OutgoingFault, Stage};
 use wire::{BodyFault, Fault, Response};
@@ -13,6 +13,8 @@ pub(crate) struct Failure {
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) retry_after_seconds: Option<u32>,
+    /// More about it, in the words of a backend.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 impl Failure {
@@ -21,7 +23,8 @@ impl Failure {
         code: &'static str,
         message: impl Into<String>,
     ) -> Failure {
-        Failure { status, code, message: message.into(), retry_after_seconds: None }
+        let (message, headers) = (message.into(), Vec::new());
+        Failure { status, code, message, retry_after_seconds: None, headers }
     }
 
     pub(crate) fn bad_request(code: &'static str, message: impl Into<String>) -> Failure {
@@ -123,6 +126,7 @@ impl Failure {
     pub(crate) fn response(&self, request_id: &str) -> Response {
         let kind = match self.status {
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            StatusCode::UNAUTHORIZED => "authentication_error",
             status if status.is_server_error() => "api_error",
             _ => "invalid_request_error",
         };
@@ -130,7 +134,7 @@ impl Failure {
             "type": kind,
             "code": self.code,
             "message": self.message,
-            "param": null,
+            "param": (self.status == StatusCode::UNAUTHORIZED).then_some("Authorization"),
             "doc_url": format!("/errors#{}", self.code),
             "request_id": request_id,
             "errors": [],
@@ -142,6 +146,7 @@ impl Failure {
         if let Some(seconds) = self.retry_after_seconds {
             headers.insert(RETRY_AFTER, seconds.into());
         }
+        headers.extend(self.headers.iter().cloned());
         response
     }
 }

@@ -22,7 +22,9 @@ use crate::config::{Action, Config, Route};
 use crate::cors;
 use crate::error::Failure;
 use crate::fanout::Fanout;
+use crate::feeds;
 use crate::files;
+use crate::follow::Follow;
 use crate::forward::Forward;
 use crate::forward::headers::{self, Sender};
 use crate::metrics::quoted;
@@ -44,6 +46,8 @@ const IDLE_TOTAL: usize = 4_096;
 /// Settings that a reload does not change.
 pub struct Settings {
     pub outside: Arc<dyn Outside>,
+    /// What opens the feeds of restive servers; without it none is read.
+    pub edge_secret: Option<HeaderValue>,
 }
 
 /// The service of the proxy.
@@ -52,6 +56,7 @@ pub struct Proxy {
     client: Client,
     cache: Cache,
     fanout: Fanout,
+    follow: Follow,
     settings: Settings,
     /// The name of this instance in `Via` and in request ids.
     name: String,
@@ -81,6 +86,7 @@ impl Proxy {
             client: Client::with_limits(limits),
             cache,
             fanout: Fanout::default(),
+            follow: Follow::new(settings.edge_secret.clone()),
             settings,
             name,
             requests: AtomicU64::new(0),
@@ -96,9 +102,14 @@ impl Proxy {
         *table = Arc::new(Table::new(config, Some(&table)));
     }
 
-    /// Checks the health of the servers until it is dropped. A reload needs a new one.
+    /// Checks the health of the servers and reads their feeds until it is dropped. A reload needs
+    /// a new one.
     pub fn checks(&self) -> impl Future<Output = ()> + Send + use<> {
-        checks::run(self.table.read().pools.clone())
+        let pools = self.table.read().pools.clone();
+        let feeds = feeds::run(self.follow.secret(), pools.clone());
+        async move {
+            tokio::join!(checks::run(pools), feeds);
+        }
     }
 
     /// The metrics in the Prometheus text format.
@@ -106,6 +117,7 @@ impl Proxy {
         self.table.read().render(out);
         self.cache.render(out);
         self.fanout.render(out);
+        self.follow.render(out);
     }
 
     async fn answer(&self, exchange: Exchange) -> Response {
@@ -195,6 +207,7 @@ impl Proxy {
                 let forward = Forward {
                     client: &self.client,
                     fanout: Some(&self.fanout),
+                    follow: &self.follow,
                     pool: &table.pools[*group],
                     route: &served.route,
                     addresses: (from, exchange.local),
@@ -218,10 +231,24 @@ impl Proxy {
                         false => None,
                     },
                 };
+                self.check_refusals(&forward, &exchange)?;
                 let place = (site, served);
                 let (response, backend) = self.cache.forward(forward, place, exchange).await?;
                 Ok(Answered { response, backend })
             }
+        }
+    }
+
+    /// Repeats the refusal of a key that its server would repeat.
+    fn check_refusals(&self, forward: &Forward<'_>, exchange: &Exchange) -> Result<(), Failure> {
+        let (Some(backend), true) = (forward.pool.only(), self.follow.is_on()) else {
+            return Ok(());
+        };
+        let path = forward.path.as_ref().map_or(exchange.uri.path(), |path| path.path());
+        let asked = (&exchange.method, path, &exchange.headers);
+        match self.follow.refusal(&backend.link, asked, Instant::now()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
         }
     }
 
@@ -361,6 +388,9 @@ impl Table {
                     ("streams_open", backend.streams()),
                 ] {
                     // Writing to a string cannot fail.
+                    let _ = writeln!(out, "restive_proxy_backend_{name}{{{labels}}} {value}");
+                }
+                for (name, value) in backend.link.figures(now) {
                     let _ = writeln!(out, "restive_proxy_backend_{name}{{{labels}}} {value}");
                 }
             }

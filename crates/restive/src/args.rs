@@ -94,6 +94,17 @@ pub struct Serve {
     /// Seconds to accept requests after the stop signal, while /health already returns 503
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
+    #[command(flatten)]
+    pub edge: EdgeSecretFile,
+}
+
+/// The secret between proxies and servers of one operator. The secret itself may also be in the
+/// variable `RESTIVE_EDGE_SECRET`; it is no argument, because other users can see arguments.
+#[derive(Arguments)]
+pub struct EdgeSecretFile {
+    /// File with a secret that servers and proxies share: proxies then follow what servers change
+    #[arg(long, value_name = "FILE", env = "RESTIVE_EDGE_SECRET_FILE")]
+    pub edge_secret_file: Option<PathBuf>,
 }
 
 /// The listening sockets, of the service and of the proxy.
@@ -154,6 +165,8 @@ pub struct Proxy {
     pub listening: Listening,
     #[command(flatten)]
     pub clients: ClientCertificates,
+    #[command(flatten)]
+    pub edge: EdgeSecretFile,
     /// Log each request as one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,

@@ -8,6 +8,7 @@ mod check;
 mod control;
 mod data;
 mod deliver;
+mod edge_secret;
 mod event_id;
 mod events;
 mod init;

@@ -4,6 +4,7 @@
 use crate::args::{self, ProxyCommand, ProxyConfig, Switch};
 use crate::control::{self, Commands, Control, Place, Reload};
 use crate::data;
+use crate::edge_secret;
 use crate::listeners::{Inherited, Listeners};
 use crate::operator::{self, Measured};
 use crate::outside::System;
@@ -132,6 +133,7 @@ impl Measured for Proxy {
 fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let config = config(&args.backends)?;
+    let edge_secret = edge_secret::of_proxy(&args.edge)?;
     let place = Place::new(args.control.control.as_deref(), &args.data.data);
     let (predecessor, inherited) = match args.take_over {
         true => take_over(place.as_ref())?,
@@ -153,7 +155,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let log = (args.access_log == Switch::On).then(Arc::<AccessLog>::default);
         let writer = log.clone().map(|log| LogWriter::start(log, &watchdog));
         let outside = Arc::new(Journal { system: System::new(), log });
-        let proxy = Arc::new(Proxy::new(config, Settings { outside }));
+        let proxy = Arc::new(Proxy::new(config, Settings { outside, edge_secret }));
         let _broken_pipe = signal(SignalKind::pipe())?;
         let addresses = listeners.addresses();
         let drain = listeners.drain();

@@ -4,6 +4,7 @@ use crate::args::{Serve, Switch};
 use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
+use crate::edge_secret;
 use crate::listeners::{BoundAddresses, Listeners, OpenListeners};
 use crate::operator;
 use crate::outside::System;
@@ -65,6 +66,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     check::warn_of_future(&schema);
     let edition = ServedSchema { text: Some(text), accept: serve.accept.accepted() };
     let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
+    let edge_secret = edge_secret::of_server(&serve.edge)?;
     let (mut listeners, source) = Listeners::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
@@ -78,7 +80,8 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &addresses)
             .await?;
-        let settings = Settings { rate_limit, access_log: serve.access_log == Switch::On };
+        let access_log = serve.access_log == Switch::On;
+        let settings = Settings { rate_limit, access_log, edge_secret };
         let metrics = Arc::new(webhooks::Metrics::default());
         let listened = serve.listening.peers.max_connections;
         let hub = Arc::new(hub(&schema, &store, &*outside, listened).await?);

@@ -12,6 +12,7 @@ use crate::balance::Pool;
 use crate::config::Route;
 use crate::error::Failure;
 use crate::fanout::Fanout;
+use crate::follow::Follow;
 use crate::forward::headers::Sender;
 use crate::forward::{Forward, Forwarded};
 
@@ -19,6 +20,7 @@ use crate::forward::{Forward, Forwarded};
 pub(crate) struct Fetch {
     client: Client,
     fanout: Option<Fanout>,
+    pub(crate) follow: Follow,
     pool: Arc<Pool>,
     route: Arc<Route>,
     peer: IpAddr,
@@ -38,6 +40,7 @@ impl Fetch {
         Fetch {
             client: forward.client.clone(),
             fanout: forward.fanout.cloned(),
+            follow: forward.follow.clone(),
             pool: forward.pool.clone(),
             route: forward.route.clone(),
             peer: sender.peer,
@@ -57,6 +60,7 @@ impl Fetch {
         let forward = Forward {
             client: &self.client,
             fanout: self.fanout.as_ref(),
+            follow: &self.follow,
             pool: &self.pool,
             route: &self.route,
             sender: Sender {

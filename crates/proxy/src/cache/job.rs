@@ -19,6 +19,7 @@ use super::store::Stored;
 use super::vary::Selection;
 use crate::balance::Backend;
 use crate::error::Failure;
+use crate::follow::{Evidence, Exact};
 use crate::forward::Forwarded;
 
 pub(crate) struct Job {
@@ -67,11 +68,11 @@ impl Job {
         };
         match outcome {
             Err(failure) => self.fail(failure),
-            Ok(Forwarded { response, backend }) => match (response.status, &self.stale) {
+            Ok(forwarded) => match (forwarded.response.status, &self.stale) {
                 (StatusCode::NOT_MODIFIED, Some(stale)) => {
-                    self.confirm(stale, response, sent).await;
+                    self.confirm(stale, forwarded, sent).await;
                 }
-                _ => self.take(response, backend, sent).await,
+                _ => self.take(forwarded, sent).await,
             },
         }
     }
@@ -100,13 +101,14 @@ impl Job {
     }
 
     /// A 304: the stored response is valid, with newer headers.
-    async fn confirm(&self, stale: &Arc<Stored>, response: Response, sent: Instant) {
+    async fn confirm(&self, stale: &Arc<Stored>, forwarded: Forwarded, sent: Instant) {
+        let Forwarded { response, evidence, .. } = forwarded;
         if !condition::confirms(stale, &response.headers) {
             // It is about another response than the stored one.
             self.shared.flights.forget(&self.shared.store, &self.key, &stale.selection);
             let sent = Instant::now();
             return match self.ask(None, Hints::default()).await {
-                Ok(Forwarded { response, backend }) => self.take(response, backend, sent).await,
+                Ok(forwarded) => self.take(forwarded, sent).await,
                 Err(failure) => self.fill.fail(failure),
             };
         }
@@ -125,6 +127,7 @@ impl Job {
             body: stale.body.clone(),
             selection: selection.unwrap_or_default(),
             rules: rules.unwrap_or_else(|_| stale.rules.clone()),
+            exact: self.exact(evidence),
         });
         self.shared.metrics.confirmed();
         match is_stored {
@@ -140,7 +143,8 @@ impl Job {
     }
 
     /// A response that is not a 304.
-    async fn take(&self, response: Response, backend: Arc<Backend>, sent: Instant) {
+    async fn take(&self, forwarded: Forwarded, sent: Instant) {
+        let Forwarded { response, backend, evidence } = forwarded;
         let status = response.status;
         let is_failure = matches!(status.as_u16(), 500 | 502..=504);
         if is_failure
@@ -151,7 +155,10 @@ impl Job {
         }
         let times = Job::times(sent);
         match self.plan(&response, times) {
-            Ok((head, charge)) => self.store(head, charge, response, backend).await,
+            Ok((head, charge)) => {
+                let exact = self.exact(evidence);
+                self.store((head, exact), charge, response, backend).await;
+            }
             Err(reason) => {
                 // These say nothing about the response for others.
                 let is_own = matches!(reason, NotStored("memory" | "authorization"));
@@ -191,7 +198,19 @@ impl Job {
         Ok((Head { status: *status, headers, rules, selection, length_bytes }, charge))
     }
 
-    async fn store(&self, head: Head, charge: Charge, response: Response, backend: Arc<Backend>) {
+    /// Evidence is for entries of one credential: only those are validated without it.
+    fn exact(&self, evidence: Option<Evidence>) -> Option<Exact> {
+        let evidence = evidence.filter(|_| self.requester.is_private);
+        self.fetch.follow.exact(evidence, &self.exchange.headers)
+    }
+
+    async fn store(
+        &self,
+        (head, exact): (Head, Option<Exact>),
+        charge: Charge,
+        response: Response,
+        backend: Arc<Backend>,
+    ) {
         let head = Arc::new(head);
         let lead = Lead::Headers(response.headers, backend, head.clone());
         self.fill.head(head.clone(), lead, charge);
@@ -211,6 +230,7 @@ impl Job {
             body: self.fill.body(),
             selection: head.selection.clone(),
             rules: head.rules.clone(),
+            exact,
         });
         if self.shared.flights.store(&self.shared.store, &self.key, &self.fill, &stored) {
             self.shared.metrics.stored();

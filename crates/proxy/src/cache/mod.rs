@@ -20,7 +20,7 @@ mod vary;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use http::header::{CONTENT_LOCATION, LOCATION, RANGE, SET_COOKIE};
+use http::header::{CONTENT_LOCATION, HeaderName, LOCATION, RANGE, SET_COOKIE};
 use http::{HeaderMap, Method, StatusCode};
 use tokio::time::timeout;
 use wire::{Exchange, Hints, Payload, Response};
@@ -52,6 +52,15 @@ const ROUNDS: usize = 2;
 /// How long a request waits for the response to another one, until it asks the backend itself: what
 /// the first client sent may be the reason why its response takes long.
 const MAX_WAIT: Duration = Duration::from_secs(5);
+
+/// What a response says about the quota of its request.
+const QUOTA: [HeaderName; 5] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+    HeaderName::from_static("ratelimit"),
+    HeaderName::from_static("ratelimit-policy"),
+];
 
 /// The cache of a proxy.
 pub(crate) struct Cache(Arc<Shared>);
@@ -196,7 +205,7 @@ impl Cache {
         let is_refused = |done: &Forwarded| done.response.status.is_client_error();
         invalidation.is_due = !outcome.as_ref().is_ok_and(is_refused);
         drop(invalidation);
-        let Forwarded { response, backend } = outcome?;
+        let Forwarded { response, backend, .. } = outcome?;
         if response.status.is_success() || response.status.is_redirection() {
             for name in [LOCATION, CONTENT_LOCATION] {
                 let url = response.headers.get(name).and_then(|value| value.to_str().ok());
@@ -224,6 +233,9 @@ impl Cache {
                         let served = self.hit(&read, stored);
                         self.revalidate(&read, lookup);
                         return Ok(served);
+                    }
+                    Verdict::Stale if read.is_exact(stored, now) => {
+                        return Ok(self.exact(&read, stored, now));
                     }
                     Verdict::Stale => Why::Stale,
                     Verdict::Refused => Why::Request,
@@ -381,6 +393,17 @@ impl Cache {
         (self.respond(read, stored, report, now), None)
     }
 
+    /// The response that the backend would send now.
+    fn exact(&self, read: &Read<'_>, stored: &Stored, now: Instant) -> Served {
+        let report = Report { detail: Some("exact"), ..Report::default() };
+        let mut response = self.respond(read, stored, report, now);
+        // It takes nothing from the quota, and other requests may have.
+        for name in QUOTA {
+            response.headers.remove(name);
+        }
+        (response, None)
+    }
+
     /// A response that was stored or confirmed just now, or a stale one in place of a failure.
     fn filled(&self, read: &Read<'_>, stored: &Stored, report: Report, is_new: bool) -> Served {
         let now = Instant::now();
@@ -456,7 +479,7 @@ impl Cache {
         let Read { forward, exchange, key, requester, may_store, .. } = *read;
         let learns = may_store && exchange.method == Method::GET;
         let sent = Instant::now();
-        let Forwarded { mut response, backend } = forward.run(exchange).await?;
+        let Forwarded { mut response, backend, .. } = forward.run(exchange).await?;
         if learns {
             let times = Times { sent, received: Instant::now(), date: SystemTime::now() };
             let rules = Rules::of(response.status, &response.headers, requester, times);
@@ -481,7 +504,7 @@ impl Cache {
         exchange: Exchange,
         mut report: Report,
     ) -> Result<Served, Failure> {
-        let Forwarded { mut response, backend } = forward.run(exchange).await?;
+        let Forwarded { mut response, backend, .. } = forward.run(exchange).await?;
         report.status = Some(response.status);
         self.report(&report, &mut response);
         Ok((response, Some(backend)))
@@ -503,6 +526,19 @@ enum Filled {
 }
 
 impl Read<'_> {
+    /// Whether the feed of the backend says that the response is current, and the client does not
+    /// want more than that.
+    fn is_exact(&self, stored: &Stored, now: Instant) -> bool {
+        let Directives { no_cache, max_age, min_fresh, .. } = &self.control;
+        let is_too_old = |most: &u64| stored.rules.age(now) > Duration::from_secs(*most);
+        let Some(exact) = &stored.exact else { return false };
+        !no_cache
+            && min_fresh.is_none()
+            && !max_age.as_ref().is_some_and(is_too_old)
+            && self.requester.is_private
+            && self.forward.follow.confirms(exact, &self.exchange.headers, now)
+    }
+
     /// It asks for ranges that the cache does not cut out itself.
     fn wants_ranges(&self) -> bool {
         let headers = &self.exchange.headers;
@@ -513,7 +549,7 @@ impl Read<'_> {
 }
 
 async fn plain(forward: Forward<'_>, exchange: Exchange) -> Result<Served, Failure> {
-    let Forwarded { response, backend } = forward.run(exchange).await?;
+    let Forwarded { response, backend, .. } = forward.run(exchange).await?;
     Ok((response, Some(backend)))
 }
 

@@ -12,6 +12,7 @@ use quick_cache::{DefaultHashBuilder, Lifecycle, OptionsBuilder, Weighter};
 use super::key::Key;
 use super::policy::Rules;
 use super::vary::Selection;
+use crate::follow::Exact;
 
 /// The largest body that is stored. 1 MiB: pages and API responses are far smaller, and larger
 /// files belong to a disk or to the client's own cache.
@@ -38,6 +39,8 @@ pub(crate) struct Stored {
     pub(crate) body: Bytes,
     pub(crate) selection: Selection,
     pub(crate) rules: Rules,
+    /// Why it may be used without a validation.
+    pub(crate) exact: Option<Exact>,
 }
 
 /// The stored responses to one URL, the newest first.
@@ -157,7 +160,8 @@ impl Stored {
     fn weight_bytes(&self) -> u64 {
         let headers = self.headers.iter();
         let headers: usize = headers.map(|(n, v)| n.as_str().len() + v.len() + 64).sum();
-        (self.body.len() + headers + self.selection.weight_bytes()) as u64 + MIN_ENTRY_BYTES
+        let exact = self.exact.as_ref().map_or(0, Exact::weight_bytes);
+        (self.body.len() + headers + self.selection.weight_bytes() + exact) as u64 + MIN_ENTRY_BYTES
     }
 }
 
@@ -198,7 +202,8 @@ mod tests {
         let times = Times { sent: now, received: now, date: SystemTime::now() };
         let rules = Rules::of(StatusCode::OK, &headers, Requester::default(), times).unwrap();
         let (status, selection) = (StatusCode::OK, Selection::default());
-        Arc::new(Stored { status, headers, body: vec![0; body].into(), selection, rules })
+        let body = vec![0; body].into();
+        Arc::new(Stored { status, headers, body, selection, rules, exact: None })
     }
 
     #[test]

@@ -17,7 +17,7 @@ const POSITIONS: [&str; 2] = ["since", "last_event_id"];
 
 /// Fields that do not change the events of a restive server: they say who asks or on which way, or
 /// are checked with the client's own request. All others are in the key.
-const IGNORED: [HeaderName; 18] = [
+const IGNORED: [HeaderName; 19] = [
     ACCEPT_ENCODING,
     ACCEPT_LANGUAGE,
     CACHE_CONTROL,
@@ -31,6 +31,7 @@ const IGNORED: [HeaderName; 18] = [
     USER_AGENT,
     VIA,
     HeaderName::from_static("priority"),
+    HeaderName::from_static("restive-edge"),
     HeaderName::from_static("traceparent"),
     HeaderName::from_static("tracestate"),
     HeaderName::from_static("x-forwarded-for"),
@@ -137,7 +138,7 @@ fn name_of(pair: &str) -> String {
     percent_decode_str(name).decode_utf8_lossy().into_owned()
 }
 
-fn is_selecting(name: &HeaderName) -> bool {
+pub(crate) fn is_selecting(name: &HeaderName) -> bool {
     let is_of = |family: &&str| name.as_str().starts_with(*family);
     !IGNORED.contains(name) && !IGNORED_FAMILIES.iter().any(is_of)
 }

@@ -32,7 +32,7 @@ use wire::Chunks;
 use client::{Client, Own};
 pub(crate) use feed::{HOLD, STREAM_POSITION, held_ms, position, read_body};
 use key::Key;
-pub(crate) use key::{Asked, without_position};
+pub(crate) use key::{Asked, is_selecting, without_position};
 use metrics::Metrics;
 pub(crate) use polls::{Polls, Seat};
 use present::Present;

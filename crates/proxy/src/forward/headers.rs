@@ -18,6 +18,7 @@ use wire::tls::ClientCertificate;
 
 use crate::config::Edits;
 use crate::error::Failure;
+use crate::follow::RESTIVE_EDGE;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -31,7 +32,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Fields of one connection (RFC 9110 7.6.1), and those that speak about this proxy's own place.
-static HOP_BY_HOP: [HeaderName; 10] = [
+static HOP_BY_HOP: [HeaderName; 11] = [
     CONNECTION,
     PROXY_CONNECTION,
     KEEP_ALIVE,
@@ -43,6 +44,8 @@ static HOP_BY_HOP: [HeaderName; 10] = [
     PROXY_AUTHORIZATION,
     // A backend's alternative services are not reachable for clients.
     ALT_SVC,
+    // Between this proxy and its backends only.
+    RESTIVE_EDGE,
 ];
 
 /// Fields that mean something only in the head of a final response.

@@ -22,6 +22,7 @@ use crate::balance::{Backend, InProgress, Pool};
 use crate::config::{Edits, Route, Timeouts};
 use crate::error::Failure;
 use crate::fanout::{self, Asked, Fanout, HOLD, STREAM_POSITION, Seat, is_event_stream};
+use crate::follow::{Basis, Evidence, Follow, RESTIVE_EDGE, Said};
 use crate::metrics::Outcome;
 use headers::Sender;
 use repeat::Repeat;
@@ -39,6 +40,7 @@ pub(crate) struct Forward<'a> {
     pub(crate) client: &'a Client,
     /// None: the response is not shared.
     pub(crate) fanout: Option<&'a Fanout>,
+    pub(crate) follow: &'a Follow,
     pub(crate) pool: &'a Arc<Pool>,
     pub(crate) route: &'a Arc<Route>,
     pub(crate) sender: Sender<'a>,
@@ -52,11 +54,14 @@ pub(crate) struct Forward<'a> {
 pub(crate) struct Forwarded {
     pub(crate) response: Response,
     pub(crate) backend: Arc<Backend>,
+    /// Why the response may be used again without asking the server.
+    pub(crate) evidence: Option<Evidence>,
 }
 
 impl Forward<'_> {
     pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
         let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
+        let mut effect = self.follow.write(&method, &headers);
         body.guard(self.route.max_body_bytes, headers::keeps_request_trailer);
         let is_long_poll = is_long_poll(&method, &uri);
         let is_idempotent = is_idempotent(&method);
@@ -97,7 +102,17 @@ impl Forward<'_> {
         match self.seat(&call) {
             // Boxed: other requests need no room for it.
             Some(seat) => Box::pin(self.poll(seat, &mut call, &introduced)).await,
-            None => self.attempts(&mut call, &introduced, is_idempotent).await,
+            None => {
+                let (forwarded, is_attested) =
+                    self.attempts(&mut call, &introduced, is_idempotent).await?;
+                // Of several servers, the next read may go to one that reports nothing about this
+                // write.
+                let is_known = is_attested && self.pool.only().is_some();
+                if let Some(effect) = effect.as_mut().filter(|_| is_known) {
+                    effect.known();
+                }
+                Ok(forwarded)
+            }
         }
     }
 
@@ -127,10 +142,10 @@ impl Forward<'_> {
         introduced: &'c [Target],
     ) -> Result<Forwarded, Failure> {
         if !seat.shares() {
-            return self.attempts(call, introduced, true).await;
+            return Ok(self.attempts(call, introduced, true).await?.0);
         }
         call.headers.insert(HOLD, HeaderValue::from_static("proxy"));
-        let mut forwarded = self.attempts(call, introduced, true).await?;
+        let (mut forwarded, _) = self.attempts(call, introduced, true).await?;
         call.headers.remove(HOLD);
         let Response { headers, body, .. } = &mut forwarded.response;
         let held_ms = fanout::held_ms(headers);
@@ -152,16 +167,17 @@ impl Forward<'_> {
                 Ok(forwarded)
             }
             // It is somewhere else: the backend holds it.
-            None => self.attempts(call, introduced, true).await,
+            None => Ok(self.attempts(call, introduced, true).await?.0),
         }
     }
 
+    /// The response, and whether its server has said what the request had as effect.
     async fn attempts<'c>(
         &'c self,
         call: &mut Call<'c>,
         introduced: &'c [Target],
         is_idempotent: bool,
-    ) -> Result<Forwarded, Failure> {
+    ) -> Result<(Forwarded, bool), Failure> {
         let mut tried: Vec<usize> = Vec::new();
         let mut failure = Failure::unavailable();
         // A request that a server has seen goes to one other server at most.
@@ -173,10 +189,15 @@ impl Forward<'_> {
             tried.push(place);
             let in_progress = InProgress::begin(backend);
             call.target = introduced.get(place).unwrap_or(&backend.server.target);
+            let basis = self.follow.basis(&backend.link, now);
+            match &basis {
+                Some(basis) => drop(call.headers.insert(RESTIVE_EDGE, basis.token.clone())),
+                None => drop(call.headers.remove(RESTIVE_EDGE)),
+            }
             let (sent, outcome) = (now, self.client.open(call).await);
             let now = Instant::now();
             match outcome {
-                Ok(opened) => {
+                Ok(mut opened) => {
                     self.note(backend, Outcome::of(opened.status), true, now);
                     let again = opened.status == StatusCode::SERVICE_UNAVAILABLE
                         && is_idempotent
@@ -185,8 +206,13 @@ impl Forward<'_> {
                         && self.pool.choose(self.sender.client, &tried, now).is_some()
                         && !std::mem::replace(&mut is_repeated, true);
                     if !again {
+                        let said = basis.and_then(|basis| attested(&mut opened, basis));
+                        let is_attested = said.is_some();
+                        let evidence =
+                            said.and_then(|said| self.learn(call, backend, &opened, said));
                         let response = self.respond(opened, in_progress, (call, backend, sent));
-                        return Ok(Forwarded { response, backend: backend.clone() });
+                        let forwarded = Forwarded { response, backend: backend.clone(), evidence };
+                        return Ok((forwarded, is_attested));
                     }
                     failure = Failure::unavailable();
                 }
@@ -208,6 +234,30 @@ impl Forward<'_> {
             }
         }
         Err(failure)
+    }
+
+    /// Uses what a server says about its response. Returns the evidence for the response, if it
+    /// is one that may be used again.
+    fn learn(
+        &self,
+        call: &Call<'_>,
+        backend: &Backend,
+        opened: &Opened,
+        (said, basis): (Said, Basis),
+    ) -> Option<Evidence> {
+        let link = &backend.link;
+        if !matches!(call.method, Method::GET | Method::HEAD) {
+            link.await_position(&said);
+        }
+        let evidence = Evidence::new(link, &basis, &said)?;
+        if said.refused.is_none() {
+            return Some(evidence);
+        }
+        if let (Some(path), true) = (&call.path, self.pool.only().is_some()) {
+            let asked = (&call.method, path.path(), &call.headers);
+            self.follow.refused(asked, &said, evidence, (opened.status, &opened.headers));
+        }
+        None
     }
 
     /// Whether the server was only slow, and checks say whether it works: then slow reports must
@@ -304,6 +354,12 @@ impl Forward<'_> {
         };
         fanout.share(asked, sent, chunks, Repeat::of(self, call))
     }
+}
+
+/// What the server says about its response, which is not for clients.
+fn attested(opened: &mut Opened, basis: Basis) -> Option<(Said, Basis)> {
+    let said = opened.headers.remove(RESTIVE_EDGE)?;
+    Some((Said::parse(&said)?, basis))
 }
 
 /// Whether a fault says nothing about the server.

@@ -16,10 +16,12 @@ use crate::balance::Pool;
 use crate::config::Route;
 use crate::error::Failure;
 use crate::fanout::{Reopen, Reopened, Reopening, without_position};
+use crate::follow::Follow;
 
 /// The request, owned, with the headers that the backend received.
 pub(super) struct Repeat {
     client: Client,
+    follow: Follow,
     pool: Arc<Pool>,
     route: Arc<Route>,
     /// Of the first client: its server may be chosen by it.
@@ -48,6 +50,7 @@ impl Repeat {
             headers.map(|(name, value)| Some((name.clone(), copied(value)?))).collect();
         Some(Box::new(Repeat {
             client: forward.client.clone(),
+            follow: forward.follow.clone(),
             pool: forward.pool.clone(),
             route: forward.route.clone(),
             address: forward.sender.client,
@@ -66,6 +69,7 @@ impl Repeat {
         let forward = Forward {
             client: &self.client,
             fanout: None,
+            follow: &self.follow,
             pool: &self.pool,
             route: &self.route,
             sender: Sender {
@@ -92,7 +96,7 @@ impl Repeat {
             Some((from, to)) => self.pool.introduced(from, to),
             None => Vec::new(),
         };
-        let Forwarded { response, backend } =
+        let (Forwarded { response, backend, .. }, _) =
             forward.attempts(&mut call, &introduced, true).await?;
         Ok(Reopened { response, is_restive: backend.is_restive() })
     }

@@ -95,7 +95,7 @@ impl Gated {
         let hub = Arc::new(hub);
         let follows = hub.clone().run();
         std::thread::spawn(move || runtime.block_on(follows));
-        let settings = Settings { rate_limit: None, access_log: false };
+        let settings = Settings { rate_limit: None, access_log: false, edge_secret: None };
         let figures = Arc::new(|_: &mut String, _: bool| {});
         let actions = Arc::new(Actions::start(store.watchdog()).unwrap());
         let parts = Parts { schema, store, outside, settings, figures, hub, actions };

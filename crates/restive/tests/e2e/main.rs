@@ -16,6 +16,7 @@ mod proxy;
 mod proxy_cache;
 mod proxy_config;
 mod proxy_edge;
+mod proxy_exact;
 mod proxy_fanout;
 mod proxy_fills;
 mod proxy_origin;

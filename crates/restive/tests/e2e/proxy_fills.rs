@@ -31,13 +31,18 @@ impl Measured {
     }
 
     pub fn configured(config: &str) -> Measured {
+        Measured::configured_with(config, &[])
+    }
+
+    /// With these variables.
+    pub fn configured_with(config: &str, variables: &[(&str, &str)]) -> Measured {
         let folder = Arc::new(TempDir::new().unwrap());
         let file = folder.path().join("proxy.toml");
         std::fs::write(&file, config).unwrap();
         let mut command = Command::new(executable());
         command.args(["proxy", "--listen", "127.0.0.1:0", "--data"]);
         command.arg(folder.path().join("data")).args(["--metrics-listen", "127.0.0.1:0"]);
-        command.arg("--config").arg(file);
+        command.arg("--config").arg(file).envs(variables.iter().copied());
         let proxy = Server::spawn(command, folder);
         let line = proxy.greeting.lines().find_map(|line| line.strip_prefix("metrics on http://"));
         let metrics = line.unwrap().split('/').next().unwrap().to_owned();
@@ -45,13 +50,18 @@ impl Measured {
     }
 
     pub fn metric(&self, name: &str) -> u64 {
+        self.metric_with(name, "")
+    }
+
+    /// The first one whose labels have this text.
+    pub fn metric_with(&self, name: &str, label: &str) -> u64 {
         let mut stream = TcpStream::connect(&self.metrics).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let head = "GET /metrics HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         let mut page = String::new();
         stream.read_to_string(&mut page).unwrap();
-        let line = page.lines().find(|line| line.starts_with(name));
+        let line = page.lines().find(|line| line.starts_with(name) && line.contains(label));
         let line = line.unwrap_or_else(|| panic!("no {name} in {page}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }

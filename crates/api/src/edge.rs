@@ -330,11 +330,11 @@ pub(crate) fn attest(
     let is_shown = status == StatusCode::OK || status == StatusCode::NOT_MODIFIED;
     if let Some(parts) = trace.dependencies.as_ref().filter(|_| is_shown) {
         depend(&mut text, parts, seconds_valid(trace));
-    } else if let Some((parts, seconds)) = refusal(request) {
-        if let Some(path) = collection_path(schema, trace) {
-            let _ = write!(text, "; refused={path}");
-            depend(&mut text, &[parts], seconds);
-        }
+    } else if let Some((part, seconds)) = refusal(request)
+        && let Some(path) = collection_path(schema, trace)
+    {
+        let _ = write!(text, "; refused={path}");
+        depend(&mut text, &[part], seconds);
     }
     if let Ok(mut value) = HeaderValue::try_from(text) {
         respond::mark_unique(&mut value);

@@ -42,6 +42,14 @@ const SHORT_REQUESTS: usize = 10;
 /// Time to stop beyond a part's own drain time; the whole time for a part without one.
 const MARGIN: Duration = Duration::from_secs(1);
 
+fn settings(serve: &Serve, schema: &Schema) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        rate_limit: rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?,
+        access_log: serve.access_log == Switch::On,
+        edge_secret: edge_secret::of_server(&serve.edge)?,
+    })
+}
+
 /// Resolves the secrets and headers of action handlers, which are in the environment.
 fn handlers(schema: Arc<Schema>, secret: Option<&str>) -> anyhow::Result<Arc<Schema>> {
     let mut schema = Arc::unwrap_or_clone(schema);
@@ -65,8 +73,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     let schema = handlers(schema, serve.handler_secret.as_deref())?;
     check::warn_of_future(&schema);
     let edition = ServedSchema { text: Some(text), accept: serve.accept.accepted() };
-    let rate_limit = rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?;
-    let edge_secret = edge_secret::of_server(&serve.edge)?;
+    let settings = settings(&serve, &schema)?;
     let (mut listeners, source) = Listeners::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
@@ -80,8 +87,6 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &addresses)
             .await?;
-        let access_log = serve.access_log == Switch::On;
-        let settings = Settings { rate_limit, access_log, edge_secret };
         let metrics = Arc::new(webhooks::Metrics::default());
         let listened = serve.listening.peers.max_connections;
         let hub = Arc::new(hub(&schema, &store, &*outside, listened).await?);

@@ -32,8 +32,8 @@ const BOUNDS: &[(&str, &[&str], &str)] = &[
 /// Crates whose paths may appear only in the named parts of the tree.
 const HOMES: &[(&str, &[&str])] = &[
     ("rusqlite::", &["crates/store/", "crates/bench/"]),
-    ("hyper::", &["crates/wire/", "crates/bench/"]),
-    ("hyper_util::", &["crates/wire/", "crates/bench/"]),
+    ("hyper::", &["crates/wire/", "crates/bench/", "crates/kit/"]),
+    ("hyper_util::", &["crates/wire/", "crates/bench/", "crates/kit/"]),
 ];
 
 const SLEEPS: [&str; 2] = ["thread::sleep", "time::sleep"];

@@ -1,0 +1,105 @@
+//! A run against providers in memory: what is read, in which order, and what a failed run repeats.
+
+use super::*;
+use std::sync::Mutex;
+
+/// Events `e0`, `e1`, … created at the given seconds, in pages of two.
+struct Listed {
+    created: Vec<u64>,
+    /// The page that fails, once.
+    fails: Option<usize>,
+    asked: Vec<u64>,
+}
+
+impl Listed {
+    fn new(created: &[u64]) -> Listed {
+        Listed { created: created.to_vec(), fails: None, asked: Vec::new() }
+    }
+}
+
+impl Provider for Listed {
+    async fn page(&mut self, since: u64, cursor: Option<&str>) -> Result<EventPage, client::Error> {
+        let from: usize = cursor.map_or(0, |cursor| cursor.parse().unwrap());
+        if cursor.is_none() {
+            self.asked.push(since);
+        }
+        if self.fails.take_if(|page| *page * 2 == from).is_some() {
+            return Err(client::Error::Unexpected("a test".to_owned()));
+        }
+        let all = self.created.iter().enumerate().filter(|(_, created)| **created >= since);
+        let all: Vec<Event> = all
+            .map(|(number, created)| Event {
+                id: format!("e{number}"),
+                kind: "t".to_owned(),
+                created: *created,
+                text: "{}".to_owned(),
+            })
+            .collect();
+        let next = (from + 2 < all.len()).then(|| (from + 2).to_string());
+        Ok(EventPage { events: all.into_iter().skip(from).take(2).collect(), next })
+    }
+}
+
+#[derive(Default)]
+struct Known(Mutex<Vec<String>>);
+
+impl Sink for &Known {
+    type Error = &'static str;
+
+    async fn offer(&self, event: &Event) -> Result<Offered, Self::Error> {
+        let mut known = self.0.lock().unwrap();
+        if event.id == "e99" {
+            return Err("full");
+        }
+        if known.contains(&event.id) {
+            return Ok(Offered::Known);
+        }
+        known.push(event.id.clone());
+        Ok(Offered::New)
+    }
+}
+
+fn reconciler<'s>(provider: Listed, sink: &'s Known) -> Reconciler<Listed, &'s Known> {
+    Reconciler::new(provider, sink)
+        .lookback(Duration::from_secs(1000))
+        .overlap(Duration::from_secs(100))
+        .min_age(Duration::from_secs(10))
+}
+
+#[tokio::test]
+async fn a_run_offers_everything_since_the_last_one_and_leaves_young_events_to_the_next() {
+    let sink = Known(Mutex::new(vec!["e1".to_owned()]));
+    let provider = Listed::new(&[8_500, 9_100, 9_200, 9_980, 9_991, 9_999, 10_050]);
+    let mut reconciler = reconciler(provider, &sink);
+    let report = reconciler.run_at(10_000).await.unwrap();
+    assert_eq!(report, Report { checked: 3, missed: 2, through: 9_990 });
+    assert_eq!(*sink.0.lock().unwrap(), ["e1", "e2", "e3"]);
+    let report = reconciler.run_at(10_020).await.unwrap();
+    assert_eq!(report, Report { checked: 3, missed: 2, through: 10_010 });
+    assert_eq!(*sink.0.lock().unwrap(), ["e1", "e2", "e3", "e4", "e5"]);
+    assert_eq!(reconciler.provider.asked, [9_000, 9_890]);
+}
+
+#[tokio::test]
+async fn a_failed_run_is_repeated_from_its_beginning() {
+    let sink = Known::default();
+    let mut reconciler = reconciler(Listed::new(&[9_100, 9_101, 9_102, 9_103]), &sink);
+    reconciler.provider.fails = Some(1);
+    let error = reconciler.run_at(10_000).await.unwrap_err();
+    assert!(matches!(error, Error::Provider(_)), "{error}");
+    let report = reconciler.run_at(12_000).await.unwrap();
+    assert_eq!(reconciler.provider.asked, [9_000, 9_000], "although time has passed");
+    assert_eq!((report.checked, report.missed), (4, 2));
+    assert_eq!(*sink.0.lock().unwrap(), ["e0", "e1", "e2", "e3"]);
+}
+
+#[tokio::test]
+async fn a_run_ends_when_the_sink_cannot_store_and_says_why() {
+    let sink = Known::default();
+    let mut created = vec![9_100; 100];
+    created[99] = 9_101;
+    let mut reconciler = reconciler(Listed::new(&created), &sink);
+    let error = reconciler.run_at(10_000).await.unwrap_err().to_string();
+    assert_eq!(error, "cannot store a missed event: full");
+    assert_eq!(reconciler.through, None);
+}

@@ -1,0 +1,49 @@
+//! Delays between attempts to connect: they double from 1 s to 30 s, with a random part.
+
+use crate::client::between;
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_secs(1);
+pub(super) const LONGEST: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+pub(super) struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    pub(super) fn next(&mut self) -> Duration {
+        let base = FIRST.saturating_mul(1 << self.failures.min(10)).min(LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        // Clients that lost their server together do not come back together.
+        (base + between(Duration::ZERO, base / 2)).min(LONGEST)
+    }
+
+    /// After a success.
+    pub(super) fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_double_from_one_second_with_jitter_up_to_thirty_and_start_again() {
+        let mut backoff = Backoff::default();
+        for _ in 0..2 {
+            for base in [1, 2, 4, 8, 16, 30, 30, 30] {
+                let (delay, base) = (backoff.next(), Duration::from_secs(base));
+                assert!(delay >= base && delay <= (base * 3 / 2).min(LONGEST), "{delay:?}");
+            }
+            backoff.reset();
+        }
+        let mut equal = 0;
+        for _ in 0..20 {
+            let (mut one, mut other) = (Backoff::default(), Backoff::default());
+            equal += usize::from(one.next() == other.next());
+        }
+        assert!(equal < 20, "there is no jitter");
+    }
+}

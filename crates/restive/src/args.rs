@@ -43,6 +43,10 @@ pub enum Command {
     Events(Events),
     /// Send stored events to a webhook endpoint again
     Replay(Replay),
+    /// Forward the events of a server to a local URL, signed like webhooks
+    Listen(crate::listen::Listen),
+    /// Cause an event of a type on a server, with sample data
+    Trigger(crate::trigger::Trigger),
 }
 
 impl Command {

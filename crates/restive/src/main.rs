@@ -13,6 +13,7 @@ mod event_id;
 mod events;
 mod init;
 mod keys;
+mod listen;
 mod listeners;
 mod memory;
 mod moment;
@@ -31,6 +32,7 @@ mod stop;
 mod takeover;
 mod text;
 mod tls;
+mod trigger;
 
 use args::{Args, Command};
 use clap::Parser as _;
@@ -66,6 +68,8 @@ fn main() -> ExitCode {
         Command::Backup(backup) => backup::run(&backup),
         Command::Events(events) => events::run(events),
         Command::Replay(replay) => replay::run(&replay),
+        Command::Listen(listen) => listen::run(&listen),
+        Command::Trigger(trigger) => trigger::run(&trigger),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

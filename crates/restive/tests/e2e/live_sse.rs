@@ -255,7 +255,7 @@ fn a_stream_from_an_unknown_position_gets_stream_reset() {
 }
 
 /// The server with its clock shifted, by the library of Debian's `faketime`.
-fn shifted(folder: &Arc<TempDir>, by: &str) -> Server {
+pub fn shifted(folder: &Arc<TempDir>, by: &str) -> Server {
     let library =
         Command::new("faketime").args(["-f", "+0s", "printenv", "LD_PRELOAD"]).output_in_time();
     let library = library.expect("the program faketime is missing: `cargo xtask test` installs it");

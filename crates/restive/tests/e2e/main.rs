@@ -31,6 +31,7 @@ mod silent_accepts;
 mod sink;
 #[path = "../../../kit/tests/interop/receivers.rs"]
 mod receivers;
+mod relay;
 
 mod acme;
 mod actions;
@@ -97,6 +98,10 @@ mod live_poll;
 mod live_slow;
 mod live_socket;
 mod live_sse;
+mod kit_client;
+mod kit_follow;
+mod kit_reconcile;
+mod listen_cli;
 mod lists;
 mod references;
 mod resources;

@@ -1,0 +1,236 @@
+//! `restive listen`: follows the event log of a server and posts each event to a local URL, signed
+//! like a webhook. It needs only a key: no endpoint, no public address. It creates nothing on the
+//! server, so several listeners do not affect each other.
+
+mod forward;
+mod show;
+mod target;
+
+use crate::moment::Moment;
+use crate::output::{self, Output};
+use crate::outside::{System, stop_signal};
+use crate::{data, text};
+use anyhow::{Context as _, bail};
+use api::Outside as _;
+use clap::{Args, ValueEnum};
+use forward::Forwarder;
+use restive_kit::client::Client;
+use restive_kit::follow::{Channel, Event, Follower, Status, Update};
+use restive_kit::signature::Secret;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use show::Lines;
+use std::time::Duration;
+use target::{Route, Target};
+
+/// The server sends a sign of life every 25 s: a connection that is silent for longer is dead.
+const IDLE: Duration = Duration::from_secs(40);
+/// Time for the last lines after a signal.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// The server whose API a command uses.
+#[derive(Args)]
+pub struct Remote {
+    /// URL of the server
+    #[arg(long, env = "RESTIVE_URL", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// API key
+    #[arg(long, env = "RESTIVE_API_KEY", hide_env_values = true)]
+    pub key: String,
+    /// Certificate authority of the server (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE", env = "RESTIVE_CA")]
+    pub ca: Option<std::path::PathBuf>,
+    /// API version of events and requests [default: the version of the account]
+    #[arg(long, value_name = "DATE")]
+    pub api_version: Option<String>,
+}
+
+impl Remote {
+    pub fn client(&self) -> anyhow::Result<Client> {
+        let mut builder = Client::builder(&self.url).key(&self.key);
+        if let Some(version) = &self.api_version {
+            builder = builder.version(version);
+        }
+        if let Some(file) = &self.ca {
+            let pem = std::fs::read(file)
+                .with_context(|| format!("the file {} cannot be read", file.display()))?;
+            builder = builder.authorities(&pem);
+        }
+        Ok(builder.build()?)
+    }
+}
+
+#[derive(Args)]
+pub struct Listen {
+    /// Local URL that receives the events, such as http://localhost:3000/hook
+    #[arg(long, value_name = "URL")]
+    forward_to: Target,
+    /// Only these types: exact, or order.* [default: all except the service's own]
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    events: Vec<String>,
+    /// Another path or URL for some types, such as 'order.*=/orders'; the first that matches
+    #[arg(long = "route", value_name = "PATTERN=URL")]
+    routes: Vec<Route>,
+    /// First forward the events since then: 2h ago, a time, or an event [default: from now on]
+    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
+    since: Option<Moment>,
+    #[command(flatten)]
+    remote: Remote,
+    /// Secret that signs the requests [default: a new one for this session]
+    #[arg(long, value_name = "WHSEC", env = "RESTIVE_LISTEN_SECRET", hide_env_values = true)]
+    secret: Option<String>,
+    /// Print the secret alone on the first line, for scripts; everything else goes to stderr
+    #[arg(long)]
+    print_secret: bool,
+    /// Readable lines, or one line of JSON for each event
+    #[arg(long, default_value = "pretty")]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Pretty,
+    Json,
+}
+
+pub fn run(listen: &Listen) -> anyhow::Result<()> {
+    data::block_on(async {
+        let stop = stop_signal()?;
+        let secret = secret(listen.secret.as_deref())?;
+        let client = listen.remote.client()?;
+        let forwarder = Forwarder::new(&listen.forward_to, &listen.routes, &secret)?;
+        let follower = follower(listen, &client).await?;
+        let mut output = Output::start()?;
+        let lines = Lines::new(listen.format == Format::Json, listen.print_secret);
+        output.write(lines.greeting(&listen.forward_to, &secret)).await?;
+        let done = tokio::select! {
+            done = serve(follower, &client, &forwarder, &lines, &mut output) => Some(done),
+            () = stop => None,
+            () = output::reader_gone(), if !listen.print_secret => None,
+        };
+        match done {
+            Some(done) => output::quietly(done),
+            None => {
+                let _ = tokio::time::timeout(GRACE, output.finish()).await;
+                Ok(())
+            }
+        }
+    })
+}
+
+fn secret(given: Option<&str>) -> anyhow::Result<Secret> {
+    match given {
+        Some(text) => Secret::parse(text).context("--secret is no signing secret"),
+        None => {
+            let entropy = System::new().entropy().0;
+            let mut bytes = [0; 24];
+            bytes.copy_from_slice(&entropy[..24]);
+            Ok(Secret::from_bytes(bytes))
+        }
+    }
+}
+
+async fn follower(listen: &Listen, client: &Client) -> anyhow::Result<Follower> {
+    let types: Vec<&str> = listen.events.iter().map(String::as_str).collect();
+    let mut builder = Follower::builder(client.clone(), Channel::ServerSentEvents)
+        .types(&types)
+        .idle_timeout(IDLE)
+        .on_status(|status| match status {
+            Status::Disconnected { reason, retry_in } => {
+                let reason = text::printable(reason);
+                eprintln!("restive: disconnected ({reason}); next attempt in {retry_in:.1?}");
+            }
+            Status::Connected => eprintln!("restive: connected"),
+            Status::RereadRefused { reason } => {
+                let reason = text::printable(reason);
+                eprintln!("restive: events that were missed cannot be read: {reason}");
+            }
+            _ => {}
+        });
+    if let Some(since) = &listen.since {
+        builder = builder.since_time(begin(since, client).await?);
+    }
+    Ok(builder.build())
+}
+
+/// The Unix seconds of a point in time.
+async fn begin(since: &Moment, client: &Client) -> anyhow::Result<u64> {
+    let now = System::new().now().0;
+    let milliseconds = match since {
+        Moment::Ago(age) => now.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
+        Moment::At(time) => time.0,
+        Moment::Event(id) => {
+            let event = client.resource("events").get(id).send().await?.value()?;
+            return event["created"].as_u64().context("the event has no time");
+        }
+    };
+    Ok(u64::try_from(milliseconds / 1000).unwrap_or(0))
+}
+
+/// Forwards events for ever.
+async fn serve(
+    mut follower: Follower,
+    client: &Client,
+    forwarder: &Forwarder,
+    lines: &Lines,
+    output: &mut Output,
+) -> anyhow::Result<()> {
+    loop {
+        match follower.next().await? {
+            Update::Event(event) => {
+                let envelope = envelope(client, &event).await?;
+                let outcome = forwarder.send(&envelope).await;
+                let line = lines.outcome(&envelope, &outcome);
+                match lines.to_stderr {
+                    true => eprint!("{line}"),
+                    false => output.write(line).await?,
+                }
+            }
+            Update::Gap(gap) => {
+                let reason = text::printable(&gap.reason);
+                eprintln!(
+                    "restive: the server cannot continue where this listener was ({reason}); \
+                     events that it no longer has are lost, the others follow"
+                );
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An event as webhooks have it.
+pub struct Envelope {
+    pub id: String,
+    pub kind: String,
+    pub text: String,
+}
+
+/// The stream has a new record of a feed without its envelope, which the list of events has.
+async fn envelope(client: &Client, event: &Event) -> anyhow::Result<Envelope> {
+    if let Some(id) = event.id() {
+        let (id, kind) = (id.to_owned(), event.kind().to_owned());
+        return Ok(Envelope { id, kind, text: event.text().to_owned() });
+    }
+    let record: Value = event.json().context("the server sent a record that is not JSON")?;
+    let id = match &record["id"] {
+        Value::String(id) => id.clone(),
+        id => id.to_string(),
+    };
+    let list = client.resource("events").list();
+    let mut events =
+        list.query("resource", &id).query("sort", "created").records::<Box<RawValue>>();
+    while let Some(raw) = events.next().await? {
+        let found: Value = serde_json::from_str(raw.get())?;
+        if found["data"]["object"]["object"] == record["object"] {
+            let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+            return Ok(Envelope { id: text("id"), kind: text("type"), text: raw.get().to_owned() });
+        }
+    }
+    // It was erased, or expired: the record alone is better than nothing.
+    let kind = event.kind().to_owned();
+    let text = json!({ "object": "event", "type": kind, "data": { "object": record } }).to_string();
+    if id.is_empty() {
+        bail!("the server sent an event without an id: {}", text::printable(event.text()));
+    }
+    Ok(Envelope { id: format!("record_{id}"), kind, text })
+}

@@ -69,18 +69,21 @@ fn write_surely(server: &Server, text: &str) {
 }
 
 /// What stands between a follower and the server: each failure follows a connection that works,
-/// because delays double.
-fn obstacles() -> Vec<Plan> {
-    let retry = "retry-after: 1\r\n";
+/// because delays double. A poll reads whole pages, so that a cut must leave room for one.
+fn obstacles(channel: &Channel) -> Vec<Plan> {
+    let page = match channel {
+        Channel::ShortPoll { .. } | Channel::LongPoll { .. } => 20_000,
+        _ => 0,
+    };
     vec![
-        Plan::Cut(900),
-        Plan::html(200),
-        Plan::Cut(1501),
-        Plan::status(429, retry, "{}"),
-        Plan::Cut(2222),
-        Plan::html(503),
         Plan::Cut(1),
-        Plan::Cut(3333),
+        Plan::Cut(page + 900),
+        Plan::html(200),
+        Plan::Cut(page + 1501),
+        Plan::status(429, "retry-after: 1\r\n", "{}"),
+        Plan::Cut(page + 2222),
+        Plan::html(503),
+        Plan::Cut(page + 3333),
     ]
 }
 
@@ -89,7 +92,8 @@ fn every_channel_delivers_each_event_once_and_in_order_despite_cuts_errors_and_k
     let server = quick().go();
     let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
     let relays: Vec<Relay> = channels().iter().map(|_| Relay::to(server.address)).collect();
-    relays.iter().for_each(|relay| relay.plan(obstacles()));
+    let planned = relays.iter().zip(channels());
+    planned.for_each(|(relay, channel)| relay.plan(obstacles(&channel)));
     let (server, told) = std::thread::scope(|scope| {
         let mut server = server;
         let followers: Vec<_> = relays

@@ -11,7 +11,7 @@ pub struct Event {
     kind: String,
     text: String,
     position: String,
-    head: Head,
+    head: Box<Head>,
 }
 
 /// The members that identify it. An envelope has `created`, a record of a feed `created_at`.
@@ -43,7 +43,7 @@ struct Object {
 
 impl Event {
     pub(super) fn new(kind: String, text: String, position: String) -> Event {
-        let head = serde_json::from_str(&text).unwrap_or_default();
+        let head = Box::new(serde_json::from_str(&text).unwrap_or_default());
         Event { kind, text, position, head }
     }
 
@@ -51,7 +51,7 @@ impl Event {
     pub(super) fn listed(text: String, position: String) -> Event {
         let head: Head = serde_json::from_str(&text).unwrap_or_default();
         let kind = head.kind.as_str().unwrap_or_default().to_owned();
-        Event { kind, text, position, head }
+        Event { kind, text, position, head: Box::new(head) }
     }
 
     /// The event's type, such as `order.created`. A new record of a feed has the feed's live name,

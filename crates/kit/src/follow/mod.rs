@@ -29,11 +29,8 @@
 mod backoff;
 mod event;
 mod follower;
-mod poll;
 mod position;
-mod reread;
 mod sse;
-mod stream;
 mod websocket;
 
 pub use self::event::Event;

@@ -113,7 +113,8 @@ mod tests {
     #[test]
     fn blocks_are_the_same_however_the_bytes_are_cut_and_whatever_ends_a_line() {
         let text = "\u{feff}retry: 3558\nid: e.0\n\n: still here\nid: e.1\n\nevent: order.created\n\
-                    id: e.2\ndata: {\"a\":\ndata:  1}\n\nid\ndata\nfoo: bar\n\n\n\nevent: half\ndata: x";
+                    id: e.2\ndata: {\"a\":\ndata:  1}\n\nid\ndata\nfoo: bar\n\n\n\n\
+                    event: half\ndata: x";
         let expected = [
             Block { retry_ms: Some(3558), ..block(None, Some("e.0"), None) },
             block(None, Some("e.1"), None),

@@ -1,8 +1,8 @@
 //! One request to the local URL: signed like a webhook, 30 s, no redirects, no retries.
 
 use super::Envelope;
-use super::target::{Route, Target, choose};
 use crate::outside::System;
+use crate::route::{Route, Target, choose};
 use api::Outside as _;
 use restive_kit::client::{Client, Method, Response};
 use restive_kit::signature::{Secret, Signer};

@@ -4,15 +4,14 @@
 
 mod forward;
 mod show;
-mod target;
 
+use crate::args::{Format, Listen};
 use crate::moment::Moment;
 use crate::output::{self, Output};
 use crate::outside::{System, stop_signal};
-use crate::{data, text};
+use crate::{data, remote, text};
 use anyhow::{Context as _, bail};
 use api::Outside as _;
-use clap::{Args, ValueEnum};
 use forward::Forwarder;
 use restive_kit::client::Client;
 use restive_kit::follow::{Channel, Event, Follower, Status, Update};
@@ -21,83 +20,17 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use show::Lines;
 use std::time::Duration;
-use target::{Route, Target};
 
 /// The server sends a sign of life every 25 s: a connection that is silent for longer is dead.
 const IDLE: Duration = Duration::from_secs(40);
 /// Time for the last lines after a signal.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The server whose API a command uses.
-#[derive(Args)]
-pub struct Remote {
-    /// URL of the server
-    #[arg(long, env = "RESTIVE_URL", default_value = "http://127.0.0.1:8080")]
-    pub url: String,
-    /// API key
-    #[arg(long, env = "RESTIVE_API_KEY", hide_env_values = true)]
-    pub key: String,
-    /// Certificate authority of the server (PEM) [default: those of the system]
-    #[arg(long, value_name = "FILE", env = "RESTIVE_CA")]
-    pub ca: Option<std::path::PathBuf>,
-    /// API version of events and requests [default: the version of the account]
-    #[arg(long, value_name = "DATE")]
-    pub api_version: Option<String>,
-}
-
-impl Remote {
-    pub fn client(&self) -> anyhow::Result<Client> {
-        let mut builder = Client::builder(&self.url).key(&self.key);
-        if let Some(version) = &self.api_version {
-            builder = builder.version(version);
-        }
-        if let Some(file) = &self.ca {
-            let pem = std::fs::read(file)
-                .with_context(|| format!("the file {} cannot be read", file.display()))?;
-            builder = builder.authorities(&pem);
-        }
-        Ok(builder.build()?)
-    }
-}
-
-#[derive(Args)]
-pub struct Listen {
-    /// Local URL that receives the events, such as http://localhost:3000/hook
-    #[arg(long, value_name = "URL")]
-    forward_to: Target,
-    /// Only these types: exact, or order.* [default: all except the service's own]
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    events: Vec<String>,
-    /// Another path or URL for some types, such as 'order.*=/orders'; the first that matches
-    #[arg(long = "route", value_name = "PATTERN=URL")]
-    routes: Vec<Route>,
-    /// First forward the events since then: 2h ago, a time, or an event [default: from now on]
-    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
-    since: Option<Moment>,
-    #[command(flatten)]
-    remote: Remote,
-    /// Secret that signs the requests [default: a new one for this session]
-    #[arg(long, value_name = "WHSEC", env = "RESTIVE_LISTEN_SECRET", hide_env_values = true)]
-    secret: Option<String>,
-    /// Print the secret alone on the first line, for scripts; everything else goes to stderr
-    #[arg(long)]
-    print_secret: bool,
-    /// Readable lines, or one line of JSON for each event
-    #[arg(long, default_value = "pretty")]
-    format: Format,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Pretty,
-    Json,
-}
-
 pub fn run(listen: &Listen) -> anyhow::Result<()> {
     data::block_on(async {
         let stop = stop_signal()?;
         let secret = secret(listen.secret.as_deref())?;
-        let client = listen.remote.client()?;
+        let client = remote::client(&listen.remote)?;
         let forwarder = Forwarder::new(&listen.forward_to, &listen.routes, &secret)?;
         let follower = follower(listen, &client).await?;
         let mut output = Output::start()?;

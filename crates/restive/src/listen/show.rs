@@ -2,8 +2,8 @@
 
 use super::Envelope;
 use super::forward::Outcome;
-use super::target::Target;
 use crate::outside::System;
+use crate::route::Target;
 use crate::text::{is_coloured, printable};
 use api::Outside as _;
 use restive_kit::signature::Secret;

@@ -5,12 +5,10 @@
 mod sample;
 mod steps;
 
-use crate::args::SchemaFile;
-use crate::listen::Remote;
+use crate::args::Trigger;
 use crate::text::printable;
-use crate::{data, output};
+use crate::{data, output, remote};
 use anyhow::{Context as _, bail};
-use clap::Args;
 use model::Schema;
 use model::schema::{Collection, CollectionIx};
 use restive_kit::client::{Client, Method, Response};
@@ -27,33 +25,13 @@ const MAX_DEPTH: usize = 6;
 const LOOK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
-#[derive(Args)]
-pub struct Trigger {
-    /// Type of the event, such as book.created
-    #[arg(value_name = "TYPE")]
-    kind: String,
-    #[command(flatten)]
-    remote: Remote,
-    #[command(flatten)]
-    schema: SchemaFile,
-    /// Value of a field of the sample, or of a parameter of the action; JSON or text
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
-    values: Vec<(String, Value)>,
-}
-
-fn assignment(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("write a name and a value, such as price=5")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-    Ok((name.to_owned(), value))
-}
-
 pub fn run(trigger: &Trigger) -> anyhow::Result<()> {
     let schema = data::schema(&trigger.schema)?;
     let Some(cause) = cause(&schema, &trigger.kind) else {
         let known = causes(&schema).join(", ");
         bail!("`{}` cannot be triggered with this schema; types that can: {known}", trigger.kind);
     };
-    let client = trigger.remote.client()?;
+    let client = remote::client(&trigger.remote)?;
     let mut job = Job { schema: &schema, client, values: &trigger.values, report: String::new() };
     let done = data::block_on(async {
         let resource = job.perform(&cause, &trigger.kind).await?;

@@ -109,7 +109,7 @@ fn text(field: &Field) -> Option<Value> {
     let adjusted: Vec<String> = candidates
         .iter()
         .map(|text| {
-            let padded = text.chars().chain(std::iter::repeat('x').take(least.min(100_000)));
+            let padded = text.chars().chain(std::iter::repeat_n('x', least.min(100_000)));
             padded.take(most.min(text.chars().count().max(least))).collect()
         })
         .collect();

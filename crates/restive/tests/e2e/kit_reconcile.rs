@@ -143,7 +143,10 @@ fn stripe(events: Vec<u64>) -> String {
                 };
             let data: Vec<Value> = page
                 .iter()
-                .map(|(at, created)| json!({ "id": format!("evt_{at}"), "type": "charge.succeeded", "created": created }))
+                .map(|(at, created)| {
+                    let id = format!("evt_{at}");
+                    json!({ "id": id, "type": "charge.succeeded", "created": created })
+                })
                 .collect();
             let body = json!({ "object": "list", "data": data, "has_more": more }).to_string();
             let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close\r\n";

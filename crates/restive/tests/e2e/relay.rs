@@ -23,7 +23,8 @@ impl Plan {
     pub fn status(status: u16, headers: &str, body: &str) -> Plan {
         let length = body.len();
         Plan::Answer(format!(
-            "HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\nconnection: close\r\n{headers}\r\n{body}"
+            "HTTP/1.1 {status} Said\r\ncontent-length: {length}\r\nconnection: close\r\n\
+             {headers}\r\n{body}"
         ))
     }
 

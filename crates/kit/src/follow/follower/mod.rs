@@ -1,19 +1,23 @@
 //! The follower: holds the position, connects, reconnects, and returns updates in order. The
 //! channels are in `stream` and `poll`.
 
+mod poll;
+mod reread;
+mod stream;
+
+use self::poll::Poll;
+use self::reread::Reread;
+use self::stream::Stream;
 use super::backoff::{Backoff, LONGEST};
 use super::event::Recent;
-use super::poll::Poll;
 use super::position::InMemory;
-use super::reread::Reread;
-use super::stream::Stream;
 use super::{Channel, Checkpoint, Error, Event, Gap, PositionStore, Status, Update, is_final};
 use crate::client::{self, Client, Request};
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-pub(super) type OnStatus = Box<dyn FnMut(Status<'_>) + Send>;
+type OnStatus = Box<dyn FnMut(Status<'_>) + Send>;
 
 /// Builds a [`Follower`].
 #[must_use]
@@ -26,13 +30,13 @@ pub struct Builder {
     since_time: Option<u64>,
 }
 
-pub(super) struct Settings {
-    pub(super) channel: Channel,
-    pub(super) types: Vec<String>,
-    pub(super) resource: Option<String>,
-    pub(super) parent: Option<String>,
-    pub(super) idle_timeout: Duration,
-    pub(super) max_event_bytes: usize,
+struct Settings {
+    channel: Channel,
+    types: Vec<String>,
+    resource: Option<String>,
+    parent: Option<String>,
+    idle_timeout: Duration,
+    max_event_bytes: usize,
 }
 
 impl Builder {
@@ -119,32 +123,32 @@ impl Builder {
 
 /// Receives events; see the [module](super).
 pub struct Follower {
-    pub(super) client: Client,
-    pub(super) settings: Settings,
+    client: Client,
+    settings: Settings,
     store: Box<dyn PositionStore>,
-    pub(super) on_status: OnStatus,
+    on_status: OnStatus,
     since: Option<String>,
     since_time: Option<u64>,
     loaded: bool,
     /// Everything up to here was processed by the caller.
-    pub(super) processed: Checkpoint,
+    processed: Checkpoint,
     /// The update that the caller works on.
     returned: Option<Checkpoint>,
     unsaved: bool,
     /// The position up to which events were received: where to continue.
-    pub(super) received: Option<String>,
+    received: Option<String>,
     ready: VecDeque<Item>,
     recent: Recent,
-    pub(super) backoff: Backoff,
+    backoff: Backoff,
     /// A token was refused and replaced, and the new one not accepted yet.
     refreshed: bool,
     /// Polls after a gap: older records, by their Unix seconds, were received before it.
-    pub(super) floor: Option<u64>,
-    pub(super) state: State,
+    floor: Option<u64>,
+    state: State,
 }
 
 /// What the follower does next.
-pub(super) enum State {
+enum State {
     /// Connects at this time.
     Waiting(Option<Instant>),
     Streaming(Box<Stream>),
@@ -266,7 +270,7 @@ impl Follower {
     }
 
     /// Adds the parameters of the subscription, except the position.
-    pub(super) fn subscribe(&self, mut request: Request) -> Request {
+    fn subscribe(&self, mut request: Request) -> Request {
         let settings = &self.settings;
         if !settings.types.is_empty() {
             request = request.query("types", &settings.types.join(","));
@@ -280,13 +284,13 @@ impl Follower {
     }
 
     /// The server accepted the request.
-    pub(super) fn succeeded(&mut self) {
+    fn succeeded(&mut self) {
         self.backoff.reset();
         self.refreshed = false;
     }
 
     /// Queues an event, unless it was returned before.
-    pub(super) fn push_event(&mut self, event: Event) {
+    fn push_event(&mut self, event: Event) {
         self.received = Some(event.position().to_owned());
         let old = self.floor.is_some_and(|floor| event.created().is_some_and(|at| at < floor));
         let item = match !old && self.recent.insert(event.mark()) {
@@ -296,25 +300,25 @@ impl Follower {
         self.ready.push_back(item);
     }
 
-    pub(super) fn push_position(&mut self, position: String) {
+    fn push_position(&mut self, position: String) {
         if self.received.as_ref() != Some(&position) {
             self.received = Some(position.clone());
             self.ready.push_back(Item::Position(position));
         }
     }
 
-    pub(super) fn push_message(&mut self, kind: String, text: String) {
+    fn push_message(&mut self, kind: String, text: String) {
         self.ready.push_back(Item::Update(Update::Message { kind, text }));
     }
 
     /// The server cannot continue: reports it, and reads the list of events.
-    pub(super) fn push_gap(&mut self, gap: Gap) {
+    fn push_gap(&mut self, gap: Gap) {
         self.state = State::Rereading(Box::new(Reread::new(&gap, &self.last_received())));
         self.ready.push_back(Item::Update(Update::Gap(gap)));
     }
 
     /// The same for a feed, whose records are read again from the first one.
-    pub(super) fn push_gap_of_feed(&mut self, gap: Gap) {
+    fn push_gap_of_feed(&mut self, gap: Gap) {
         self.floor = self.last_received().created;
         self.received = match self.floor {
             Some(_) => Some("0".to_owned()),
@@ -337,7 +341,7 @@ impl Follower {
     }
 
     /// A request failed: an error if it always will, or else waits.
-    pub(super) async fn failed(&mut self, error: client::Error) -> Result<(), Error> {
+    async fn failed(&mut self, error: client::Error) -> Result<(), Error> {
         let unauthorised = error.api().is_some_and(|api| api.status == 401);
         if unauthorised && !self.refreshed && self.client.has_token_callback() {
             self.refreshed = true;
@@ -354,13 +358,13 @@ impl Follower {
     }
 
     /// The connection ended: connects again after this time.
-    pub(super) fn lost(&mut self, reason: &str, retry_in: Duration) {
+    fn lost(&mut self, reason: &str, retry_in: Duration) {
         (self.on_status)(Status::Disconnected { reason, retry_in });
         self.state = State::Waiting(Some(Instant::now() + retry_in));
     }
 
     /// The same, after the next delay, or the one that the server wishes.
-    pub(super) fn lost_with_backoff(&mut self, reason: &str, wish: Option<Duration>) {
+    fn lost_with_backoff(&mut self, reason: &str, wish: Option<Duration>) {
         let delay = self.backoff.next();
         self.lost(reason, wish.map_or(delay, |wish| wish.min(LONGEST)));
     }

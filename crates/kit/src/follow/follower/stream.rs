@@ -1,10 +1,10 @@
 //! Server-sent events and WebSockets: one connection that delivers events as they are committed.
 
-use super::follower::State;
-use super::sse::{Block, Parser};
-use super::websocket::{self, Message, Socket};
-use super::{Channel, Error, Event, Follower, Gap, Status};
+use super::{Follower, State};
 use crate::client::{self, between};
+use crate::follow::sse::{Block, Parser};
+use crate::follow::websocket::{self, Message, Socket};
+use crate::follow::{Channel, Error, Event, Gap, Status};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! Polling a feed: one request after the other.
 
-use super::follower::State;
-use super::{Channel, Error, Event, Follower, Gap, Status};
+use super::{Follower, State};
 use crate::client::{self, Response};
+use crate::follow::{Channel, Error, Event, Gap, Status};
 use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,9 +1,9 @@
 //! After a gap: hands over the events that the list `/v1/events` still has, from the last event
 //! that was received on, and then continues the stream where the list ends.
 
-use super::follower::State;
-use super::{Checkpoint, Error, Event, Follower, Gap, Status, is_final};
+use super::{Follower, State};
 use crate::client;
+use crate::follow::{Checkpoint, Error, Event, Gap, Status, is_final};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 

@@ -59,7 +59,7 @@ impl Sink for &Known {
     }
 }
 
-fn reconciler<'s>(provider: Listed, sink: &'s Known) -> Reconciler<Listed, &'s Known> {
+fn reconciler(provider: Listed, sink: &Known) -> Reconciler<Listed, &Known> {
     Reconciler::new(provider, sink)
         .lookback(Duration::from_secs(1000))
         .overlap(Duration::from_secs(100))

@@ -10,7 +10,7 @@ use crate::moment::Moment;
 use crate::output::{self, Output};
 use crate::outside::{System, stop_signal};
 use crate::{data, remote, text};
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use api::Outside as _;
 use forward::Forwarder;
 use restive_kit::client::Client;
@@ -23,6 +23,8 @@ use std::time::Duration;
 
 /// The server sends a sign of life every 25 s: a connection that is silent for longer is dead.
 const IDLE: Duration = Duration::from_secs(40);
+/// Pause between two attempts to read the envelope of a feed's record.
+const PAUSE: Duration = Duration::from_secs(2);
 /// Time for the last lines after a signal.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -138,32 +140,56 @@ pub struct Envelope {
     pub text: String,
 }
 
-/// The stream has a new record of a feed without its envelope, which the list of events has.
+/// The stream has a new record of a feed without its envelope, which the list of events has. Waits
+/// while the server does not answer, as the follower does.
 async fn envelope(client: &Client, event: &Event) -> anyhow::Result<Envelope> {
     if let Some(id) = event.id() {
         let (id, kind) = (id.to_owned(), event.kind().to_owned());
         return Ok(Envelope { id, kind, text: event.text().to_owned() });
     }
     let record: Value = event.json().context("the server sent a record that is not JSON")?;
-    let id = match &record["id"] {
-        Value::String(id) => id.clone(),
-        id => id.to_string(),
-    };
-    let list = client.resource("events").list();
-    let mut events =
-        list.query("resource", &id).query("sort", "created").records::<Box<RawValue>>();
-    while let Some(raw) = events.next().await? {
-        let found: Value = serde_json::from_str(raw.get())?;
-        if found["data"]["object"]["object"] == record["object"] {
-            let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
-            return Ok(Envelope { id: text("id"), kind: text("type"), text: raw.get().to_owned() });
+    loop {
+        match find_envelope(client, &record).await {
+            Ok(Some(envelope)) => return Ok(envelope),
+            // It was erased, or has expired: the record alone is better than nothing.
+            Ok(None) => {
+                let (id, kind) = (record_id(&record), event.kind().to_owned());
+                let text = json!({ "object": "event", "type": kind, "data": { "object": record } });
+                return Ok(Envelope { id: format!("record_{id}"), kind, text: text.to_string() });
+            }
+            Err(error) if error.api().is_some_and(|api| api.status < 500) => {
+                return Err(error).context("an event of a feed cannot be read");
+            }
+            Err(error) => {
+                eprintln!("restive: {}", text::printable(&error.to_string()));
+                tokio::time::sleep(PAUSE).await; // waits for: the server to answer again
+            }
         }
     }
-    // It was erased, or expired: the record alone is better than nothing.
-    let kind = event.kind().to_owned();
-    let text = json!({ "object": "event", "type": kind, "data": { "object": record } }).to_string();
-    if id.is_empty() {
-        bail!("the server sent an event without an id: {}", text::printable(event.text()));
+}
+
+/// The first event of a record.
+async fn find_envelope(
+    client: &Client,
+    record: &Value,
+) -> Result<Option<Envelope>, restive_kit::client::Error> {
+    let list = client.resource("events").list().query("resource", &record_id(record));
+    let mut events = list.query("sort", "created").records::<Box<RawValue>>();
+    while let Some(raw) = events.next().await? {
+        let found: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+        if found["data"]["object"]["object"] == record["object"] {
+            let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+            let (id, kind) = (text("id"), text("type"));
+            return Ok(Some(Envelope { id, kind, text: raw.get().to_owned() }));
+        }
     }
-    Ok(Envelope { id: format!("record_{id}"), kind, text })
+    Ok(None)
+}
+
+/// The id of a record; a feed has numbers.
+fn record_id(record: &Value) -> String {
+    match &record["id"] {
+        Value::String(id) => id.clone(),
+        id => id.to_string(),
+    }
 }

@@ -85,3 +85,34 @@ fn detail(outcome: &Outcome) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_is_coloured_for_terminals_only_and_cannot_control_them() {
+        let event = Envelope { id: "evt_1".into(), kind: "a\u{1b}b".into(), text: "{}".into() };
+        let outcome = Outcome {
+            target: "localhost:3000/hook".parse().unwrap(),
+            response: Err("refused\u{1b}[2J".to_owned()),
+            duration: Duration::from_millis(7),
+        };
+        let shown = |json, coloured| {
+            let lines = Lines { json, coloured, to_stderr: false };
+            lines.outcome(&event, &outcome)
+        };
+        let plain = shown(false, false);
+        assert!(!plain.contains('\u{1b}'), "{plain}");
+        assert!(
+            plain.ends_with("http://localhost:3000/hook  7 ms  refused\\u001b[2J\n"),
+            "{plain}"
+        );
+        let coloured = shown(false, true);
+        assert!(coloured.contains("\x1b[31m---\x1b[0m"), "{coloured}");
+        assert!(!coloured.contains("\u{1b}[2J") && !coloured.contains("a\u{1b}b"), "{coloured}");
+        let line: serde_json::Value = serde_json::from_str(&shown(true, false)).unwrap();
+        assert_eq!((&line["event"], &line["duration_ms"]), (&json!("evt_1"), &json!(7)));
+    }
+}

@@ -4,6 +4,7 @@
 use crate::harness::{KEY, Server, Start};
 use crate::relay::{Plan, Relay};
 use restive_kit::client::{Builder, Client, Error, Method};
+use restive_kit::follow::{Channel, Follower, Update};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -233,6 +234,13 @@ fn https_needs_a_known_authority() {
         let url = format!("https://localhost:{}", server.address.port());
         let client = builder(&url).authorities(&pem).build().unwrap();
         assert_eq!(client.get("/v1/books").send().await.unwrap().status(), 200);
+        for channel in [Channel::ServerSentEvents, Channel::WebSocket] {
+            let builder = Follower::builder(client.clone(), channel).types(&["book.*"]);
+            let mut follower = builder.since("0").build();
+            client.resource("books").create(&json!({ "title": "a", "author": "b" })).await.unwrap();
+            let update = follower.next().await.unwrap();
+            assert!(matches!(&update, Update::Event(event) if event.kind() == "book.created"));
+        }
         let other = Start::bookshop().arg("--tls").arg("self-signed").go();
         let other = std::fs::read(other.data().join("self-signed.crt")).unwrap();
         let stranger = builder(&url).authorities(&other).retries(0).build().unwrap();

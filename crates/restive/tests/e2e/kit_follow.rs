@@ -319,6 +319,39 @@ fn a_token_that_expires_is_replaced_without_losing_an_event() {
 }
 
 #[test]
+fn a_connection_that_falls_silent_is_replaced() {
+    let server = quick().go();
+    for channel in [Channel::ServerSentEvents, Channel::WebSocket] {
+        let relay = Relay::to(server.address);
+        relay.plan([Plan::Stall(1200)]);
+        let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
+        let texts: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
+        texts.iter().for_each(|text| drop(write(&server, text)));
+        run(async {
+            let builder = follower(&relay.url(), channel).since(&begin);
+            let mut follower = builder.idle_timeout(Duration::from_secs(1)).build();
+            for expected in &texts {
+                assert_eq!(&text(&next(&mut follower).await), expected);
+            }
+        });
+        assert!(relay.connections() >= 2);
+    }
+}
+
+#[test]
+fn an_event_over_the_limit_ends_the_follower_instead_of_reading_it_for_ever() {
+    let server = quick().go();
+    write(&server, &"x".repeat(3000));
+    run(async {
+        for channel in [Channel::ServerSentEvents, Channel::WebSocket] {
+            let builder = follower(&server.url(""), channel).since("0").max_event_bytes(2000);
+            let error = builder.build().next().await.unwrap_err();
+            assert!(matches!(error, Error::TooLarge { limit_bytes: 2000 }), "{error}");
+        }
+    });
+}
+
+#[test]
 fn a_refusal_that_is_final_ends_the_follower_with_the_reason() {
     let server = quick().go();
     run(async {

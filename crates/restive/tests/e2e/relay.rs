@@ -12,6 +12,8 @@ pub enum Plan {
     Pass,
     /// Closed after this many bytes of the server.
     Cut(usize),
+    /// Stays open after this many bytes of the server, but passes no more.
+    Stall(usize),
     /// The relay answers the first request with these bytes and closes.
     Answer(String),
     /// Closed at once.
@@ -99,7 +101,7 @@ impl Relay {
     }
 
     fn carry(&self, mut client: TcpStream, plan: Plan) {
-        let limit = match plan {
+        let limit = match &plan {
             Plan::Refuse => return,
             Plan::Answer(text) => {
                 let _ = client.read(&mut [0; 64 * 1024]);
@@ -110,8 +112,9 @@ impl Relay {
                 return;
             }
             Plan::Pass => usize::MAX,
-            Plan::Cut(bytes) => bytes,
+            Plan::Cut(bytes) | Plan::Stall(bytes) => *bytes,
         };
+        let stalls = matches!(plan, Plan::Stall(_));
         let target = self.state.lock().unwrap().target;
         let Ok(server) = TcpStream::connect(target) else { return };
         let mut state = self.state.lock().unwrap();
@@ -119,14 +122,23 @@ impl Relay {
         state.open.push(server.try_clone().unwrap());
         drop(state);
         let (up, down) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        let upwards = std::thread::spawn(move || copy(client, up, usize::MAX));
-        copy(server, down, limit);
+        let upwards = std::thread::spawn(move || copy(&client, &up));
+        pass(&server, &down, limit);
+        if !stalls {
+            close(&server, &down);
+        }
         let _ = upwards.join();
     }
 }
 
-/// Copies bytes until the end or the limit, then closes both.
-fn copy(mut from: TcpStream, mut to: TcpStream, limit: usize) {
+/// Copies bytes until the end, then closes both.
+fn copy(from: &TcpStream, to: &TcpStream) {
+    pass(from, to, usize::MAX);
+    close(from, to);
+}
+
+/// Copies bytes until the end or the limit.
+fn pass(mut from: &TcpStream, mut to: &TcpStream, limit: usize) {
     let (mut piece, mut left) = (vec![0; 16 * 1024], limit);
     while left > 0 {
         let size = left.min(piece.len());
@@ -136,6 +148,9 @@ fn copy(mut from: TcpStream, mut to: TcpStream, limit: usize) {
         }
         left -= count;
     }
-    let _ = from.shutdown(Shutdown::Both);
-    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn close(one: &TcpStream, other: &TcpStream) {
+    let _ = one.shutdown(Shutdown::Both);
+    let _ = other.shutdown(Shutdown::Both);
 }

@@ -264,6 +264,7 @@ impl Source {
             Source::Socket(socket) => match socket.next().await {
                 Ok(Message::Text(text)) => Read::Text(text),
                 Ok(Message::Close(code, reason)) => Read::Close(code, reason),
+                Ok(Message::TooLarge) => Read::TooLarge,
                 Ok(Message::End) => Read::End("the server ended the connection".to_owned()),
                 Err(error) => Read::End(error.to_string()),
             },

@@ -212,7 +212,7 @@ fn a_refused_token_is_replaced_once() {
         let counted = calls.clone();
         let tokens = move || -> restive_kit::client::TokenFuture {
             let call = counted.fetch_add(1, Relaxed);
-            let token = if call % 2 == 0 { "sk_test_old" } else { KEY };
+            let token = if call.is_multiple_of(2) { "sk_test_old" } else { KEY };
             Box::pin(async move { Ok(token.to_owned()) })
         };
         let client = Client::builder(&server.url("")).tokens(tokens).build().unwrap();

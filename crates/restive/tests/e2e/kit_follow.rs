@@ -186,7 +186,9 @@ fn another_database_is_reported_as_a_gap_and_its_events_follow() {
             }
             let other = quick().go();
             relay.aim(other.address);
-            (0..3).for_each(|number| drop(write(&other, &format!("after {number}"))));
+            for number in 0..3 {
+                write(&other, &format!("after {number}"));
+            }
             drop(server);
             let update = tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap();
             let Update::Gap(gap) = update else { panic!("{update:?}") };
@@ -225,13 +227,17 @@ fn events_that_expired_are_reported_as_a_gap_and_the_others_follow() {
         assert_eq!(text(&next(&mut follower).await), "received");
         nothing_more(&mut follower).await;
     });
-    (0..3).for_each(|number| drop(write(&server, &format!("forgotten {number}"))));
+    for number in 0..3 {
+        write(&server, &format!("forgotten {number}"));
+    }
     let server = shifted(&server.kill(), "+31d");
     // The newest event stays at any age.
     eventually("old events are gone", || {
         server.get("/v1/events?type=message.created").column("id").len() == 1
     });
-    (0..3).for_each(|number| drop(write(&server, &format!("kept {number}"))));
+    for number in 0..3 {
+        write(&server, &format!("kept {number}"));
+    }
     run(async {
         let mut follower = follow(&server);
         let update = tokio::time::timeout(PATIENCE, follower.next()).await.unwrap().unwrap();
@@ -326,7 +332,9 @@ fn a_connection_that_falls_silent_is_replaced() {
         relay.plan([Plan::Stall(1200)]);
         let begin = server.get("/api/messages").header("x-stream-position").unwrap().to_owned();
         let texts: Vec<String> = (0..20).map(|number| format!("m{number}")).collect();
-        texts.iter().for_each(|text| drop(write(&server, text)));
+        for text in &texts {
+            write(&server, text);
+        }
         run(async {
             let builder = follower(&relay.url(), channel).since(&begin);
             let mut follower = builder.idle_timeout(Duration::from_secs(1)).build();

@@ -56,6 +56,9 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
             }
             let fanout = if route.fanout { SHARED } else { "off" };
             row(&mut out, "fan-out", fanout);
+            let hints =
+                if route.early_hints { "links that an earlier response had" } else { "off" };
+            row(&mut out, "early hints", hints);
             row(&mut out, "retry", retry_class(method));
             let times = route.timeouts;
             let read = match is_long_poll(method, url) {
@@ -72,7 +75,7 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
     if let Some(cors) = &route.cors {
         row(&mut out, "cors", &describe_cors(cors));
     }
-    let compress = if route.compress { "gzip, for text of 1 KiB and more" } else { "off" };
+    let compress = if route.compress { "br or gzip, for text of 1 KiB and more" } else { "off" };
     row(&mut out, "compress", compress);
     if let Some(limit) = route.rate_limit {
         let text = format!("{} requests per client and {:?}", limit.requests, limit.window);

@@ -18,6 +18,7 @@ mod feeds;
 mod compress;
 mod cors;
 mod files;
+mod last_hop;
 mod limit;
 mod route;
 

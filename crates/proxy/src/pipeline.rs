@@ -9,15 +9,16 @@ use http::header::{
     HOST, HeaderName, LOCATION, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
     X_FRAME_OPTIONS,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
 use parking_lot::RwLock;
 use wire::outgoing::{Client, OutgoingLimits};
-use wire::{Answer, Exchange, Fault, Response, Service};
+use wire::{Answer, Body, Exchange, Fault, Payload, Response, Service};
 
 use crate::balance::{Backend, Pool};
 use crate::cache::{self, Cache};
 use crate::checks;
-use crate::compress::{self, Compressing};
+use crate::compress::{self, Coding, Compressing};
 use crate::config::{Action, Config, Route};
 use crate::cors;
 use crate::error::Failure;
@@ -27,6 +28,7 @@ use crate::files;
 use crate::follow::Follow;
 use crate::forward::Forward;
 use crate::forward::headers::{self, Sender};
+use crate::last_hop;
 use crate::metrics::quoted;
 use crate::record::{Outside, Record};
 use crate::route::{self, Routes, ServedRoute, ServedSite};
@@ -43,11 +45,17 @@ const IDLE_PER_SERVER: usize = 256;
 /// Idle connections in all. 4,096: at some 10 KiB each, 40 MiB.
 const IDLE_TOTAL: usize = 4_096;
 
+/// The body of a GET or HEAD on HTTP/2 and HTTP/3 whose length is not declared. 64 KiB: nearly all
+/// of them are empty, and those that are not are queries.
+const MAX_UNDECLARED_BYTES: usize = 64 * 1024;
+
 /// Settings that a reload does not change.
 pub struct Settings {
     pub outside: Arc<dyn Outside>,
     /// What opens the feeds of restive servers; without it none is read.
     pub edge_secret: Option<HeaderValue>,
+    /// The service that routes to `self` lead to.
+    pub local: Option<Arc<dyn Service>>,
 }
 
 /// The service of the proxy.
@@ -132,32 +140,24 @@ impl Proxy {
             Ok(Answered { response, backend }) => (response, None, backend),
             Err(failure) => (failure.response(&id), Some(failure.code), None),
         };
-        if let Some(served) = seen.route {
-            self.complete(&served.route, &asked, &mut response);
-        }
-        if seen.site.is_none_or(|site| site.security_headers) {
-            secure(&mut response.headers, is_secure);
-        }
-        if !response.headers.contains_key(REQUEST_ID)
-            && let Ok(id) = HeaderValue::from_str(&id)
-        {
-            response.headers.insert(REQUEST_ID, id);
+        let completion = Completion {
+            route: seen.route.map(|served| served.route.clone()),
+            asked,
+            compressing: self.compressing.clone(),
+            secures: seen.site.is_none_or(|site| site.security_headers).then_some(is_secure),
+        };
+        let is_later = matches!(response.body, Payload::Later(_));
+        if !is_later {
+            completion.apply(&mut response, &id);
         }
         if let Some(served) = seen.route {
             served.state.metrics.count(response.status, record.duration_us());
         }
         let backend = backend.as_ref().map(|backend| backend.server.url.as_str());
         record.finish(&response, error, backend);
-        response
-    }
-
-    /// Adds to a response what depends on its client. A cache before this knows none.
-    fn complete(&self, route: &Route, asked: &Asked, response: &mut Response) {
-        if let Some(cors) = &route.cors {
-            cors::apply(cors, asked.origin.as_ref(), &mut response.headers);
-        }
-        if route.compress {
-            compress::apply(response, asked.accepts_gzip, asked.is_head, &self.compressing);
+        match response.body {
+            Payload::Later(answer) => completion.later(answer, id),
+            _ => response,
         }
     }
 
@@ -165,7 +165,7 @@ impl Proxy {
     async fn steps<'t>(
         &self,
         table: &'t Table,
-        exchange: Exchange,
+        mut exchange: Exchange,
         id: &str,
         seen: &mut Seen<'t>,
     ) -> Result<Answered, Failure> {
@@ -173,6 +173,10 @@ impl Proxy {
             return Err(misdirected());
         }
         headers::check(&exchange.headers, &self.name)?;
+        let Exchange { method, uri, headers: fields, .. } = &mut exchange;
+        if let Some(response) = last_hop::answer(method, uri, fields, id)? {
+            return Ok(response.into());
+        }
         let normal = route::normal(exchange.uri.path()).map_err(|_| bad_path())?;
         let path = normal.as_deref().unwrap_or(exchange.uri.path());
         let host = exchange.headers.get(HOST).and_then(|host| host.to_str().ok());
@@ -198,43 +202,18 @@ impl Proxy {
                 Ok(response.into())
             }
             Action::Forward { group, strip_prefix } => {
-                let peer = exchange.peer.ip();
-                let certificate = exchange.client_certificate.clone();
-                // The port of a client behind another proxy is not known.
-                let is_direct = exchange.client == peer.to_canonical();
-                let port = if is_direct { exchange.peer.port() } else { 0 };
-                let from = SocketAddr::new(exchange.client, port);
-                let forward = Forward {
-                    client: &self.client,
-                    fanout: Some(&self.fanout),
-                    follow: &self.follow,
-                    pool: &table.pools[*group],
-                    route: &served.route,
-                    addresses: (from, exchange.local),
-                    sender: Sender {
-                        peer,
-                        client: exchange.client,
-                        is_trusted: exchange.is_proxied,
-                        is_client_known: exchange.is_client_known,
-                        is_secure: exchange.is_secure,
-                        version: exchange.version,
-                        name: &self.name,
-                        request_id: id,
-                        certificate: certificate.as_deref(),
-                    },
-                    path: match normal.is_some() || strip_prefix.is_some() {
-                        true => {
-                            let prefix = strip_prefix.as_deref();
-                            let path = route::forwarded(path, exchange.uri.query(), prefix);
-                            Some(path.map_err(|_| bad_path())?)
-                        }
-                        false => None,
-                    },
+                let (method, version) = (&exchange.method, exchange.version);
+                settle_body(method, version, &mut exchange.body).await?;
+                let forwarded = match normal.is_some() || strip_prefix.is_some() {
+                    true => {
+                        let prefix = strip_prefix.as_deref();
+                        let path = route::forwarded(path, exchange.uri.query(), prefix);
+                        Some(path.map_err(|_| bad_path())?)
+                    }
+                    false => None,
                 };
-                self.check_refusals(&forward, &exchange)?;
-                let place = (site, served);
-                let (response, backend) = self.cache.forward(forward, place, exchange).await?;
-                Ok(Answered { response, backend })
+                let pool = &table.pools[*group];
+                self.forward(pool, (site, served), forwarded, exchange, id).await
             }
         }
     }
@@ -252,6 +231,48 @@ impl Proxy {
         }
     }
 
+    /// Forwards a request, or answers it from the cache. `path`: for the backend, if it differs.
+    async fn forward(
+        &self,
+        pool: &Arc<Pool>,
+        place: (&ServedSite, &ServedRoute),
+        path: Option<PathAndQuery>,
+        exchange: Exchange,
+        id: &str,
+    ) -> Result<Answered, Failure> {
+        let peer = exchange.peer.ip();
+        let certificate = exchange.client_certificate.clone();
+        // The port of a client behind another proxy is not known.
+        let is_direct = exchange.client == peer.to_canonical();
+        let port = if is_direct { exchange.peer.port() } else { 0 };
+        let from = SocketAddr::new(exchange.client, port);
+        let forward = Forward {
+            client: &self.client,
+            local: self.settings.local.as_ref(),
+            fanout: Some(&self.fanout),
+            follow: &self.follow,
+            pool,
+            route: &place.1.route,
+            addresses: (from, exchange.local),
+            sender: Sender {
+                peer,
+                client: exchange.client,
+                is_trusted: exchange.is_proxied,
+                is_client_known: exchange.is_client_known,
+                is_secure: exchange.is_secure,
+                version: exchange.version,
+                name: &self.name,
+                request_id: id,
+                certificate: certificate.as_deref(),
+            },
+            path,
+            links: None,
+        };
+        self.check_refusals(&forward, &exchange)?;
+        let (response, backend) = self.cache.forward(forward, place, exchange).await?;
+        Ok(Answered { response, backend })
+    }
+
     fn request_id(&self) -> String {
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         format!("req_{}_{number}", self.name.trim_start_matches("restive-"))
@@ -261,7 +282,7 @@ impl Proxy {
 /// What of a request decides about the form of its response.
 struct Asked {
     origin: Option<HeaderValue>,
-    accepts_gzip: bool,
+    coding: Option<Coding>,
     is_head: bool,
 }
 
@@ -269,9 +290,51 @@ impl Asked {
     fn of(exchange: &Exchange) -> Asked {
         Asked {
             origin: exchange.headers.get(ORIGIN).cloned(),
-            accepts_gzip: compress::accepts_gzip(&exchange.headers),
+            coding: compress::accepted(&exchange.headers),
             is_head: exchange.method == Method::HEAD,
         }
+    }
+}
+
+/// Adds to a response what depends on its client. A cache before this knows none.
+struct Completion {
+    route: Option<Arc<Route>>,
+    asked: Asked,
+    compressing: Compressing,
+    /// Whether the uniform headers are added, and whether the client uses TLS.
+    secures: Option<bool>,
+}
+
+impl Completion {
+    fn apply(&self, response: &mut Response, id: &str) {
+        if let Some(route) = &self.route {
+            if let Some(cors) = &route.cors {
+                cors::apply(cors, self.asked.origin.as_ref(), &mut response.headers);
+            }
+            if route.compress {
+                let Asked { coding, is_head, .. } = self.asked;
+                compress::apply(response, coding, is_head, &self.compressing);
+            }
+        }
+        if let Some(is_secure) = self.secures {
+            secure(&mut response.headers, is_secure);
+        }
+        if !response.headers.contains_key(REQUEST_ID)
+            && let Ok(id) = HeaderValue::from_str(id)
+        {
+            response.headers.insert(REQUEST_ID, id);
+        }
+    }
+
+    /// The same for a response that waits for something to happen: the service in this process has
+    /// given back what it needed so far, and so does the proxy.
+    fn later(self, answer: Answer<'static>, id: String) -> Response {
+        let later = Box::pin(async move {
+            let mut response = answer.await;
+            self.apply(&mut response, &id);
+            response
+        });
+        Response { body: Payload::Later(later), ..Response::default() }
     }
 }
 
@@ -313,6 +376,17 @@ fn unknown_host() -> Failure {
 
 fn no_route() -> Failure {
     Failure::new(StatusCode::NOT_FOUND, "route_not_found", "No route matches this path.")
+}
+
+/// Waits for the body of a GET or HEAD whose length is not declared: on HTTP/2 and HTTP/3, a
+/// request without a body may end in a frame of its own, after its head. Forwarded as it is, it
+/// would reach the backend with a body, and pass the cache by.
+async fn settle_body(method: &Method, version: Version, body: &mut Body) -> Result<(), Failure> {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    if is_read && version >= Version::HTTP_2 && body.declared_bytes().is_none() {
+        *body = body.read(MAX_UNDECLARED_BYTES).await.map_err(Failure::body)?.into();
+    }
+    Ok(())
 }
 
 fn check_limits(served: &ServedRoute, exchange: &Exchange) -> Result<(), Failure> {

@@ -75,6 +75,9 @@ pub struct SchemaFile {
     pub schema: Option<PathBuf>,
 }
 
+/// `--edge` without a file.
+pub const EDGE_WITHOUT_FILE: &str = "default";
+
 #[derive(Arguments)]
 pub struct Serve {
     #[command(flatten)]
@@ -97,11 +100,16 @@ pub struct Serve {
     /// Log each request as one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,
+    /// Put the reverse proxy in front of the API in the same process, with this configuration file
+    /// (see docs/proxy.md), in which the backend `self` is the API [without FILE: all routes]
+    #[arg(long, value_name = "FILE", env = "RESTIVE_EDGE", num_args = 0..=1)]
+    #[arg(default_missing_value = EDGE_WITHOUT_FILE)]
+    pub edge: Option<PathBuf>,
     /// Seconds to accept requests after the stop signal, while /health already returns 503
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_DRAIN_DELAY", default_value_t = 0)]
     pub drain_delay: u64,
     #[command(flatten)]
-    pub edge: EdgeSecretFile,
+    pub edge_secret: EdgeSecretFile,
 }
 
 /// The secret between proxies and servers of one operator. The secret itself may also be in the
@@ -172,7 +180,7 @@ pub struct Proxy {
     #[command(flatten)]
     pub clients: ClientCertificates,
     #[command(flatten)]
-    pub edge: EdgeSecretFile,
+    pub edge_secret: EdgeSecretFile,
     /// Log each request as one JSON line on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,

@@ -6,16 +6,17 @@ use crate::control::{self, Commands, Control, Place, Reload};
 use crate::data;
 use crate::edge_secret;
 use crate::listeners::{Inherited, Listeners};
+use crate::log_writer::LogWriter;
 use crate::operator::{self, Measured};
 use crate::outside::System;
 use crate::process;
-use crate::serve::LogWriter;
 use crate::stop::{self, Part, Progress};
 use crate::takeover::Predecessor;
 use crate::tls::{self, Secured};
 use anyhow::{Context as _, bail};
 use api::{AccessLog, Outside as _};
 use http::{Method, StatusCode, Uri};
+use proxy::config::{Action, LOCAL, Route};
 use proxy::{Config, Line, Outside, Proxy, Settings};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,7 +46,7 @@ pub fn run(args: args::Proxy) -> anyhow::Result<ExitCode> {
 }
 
 /// Reads the configuration. The error lists all errors with file, line and column.
-fn config(given: &ProxyConfig) -> anyhow::Result<Config> {
+fn config(given: &ProxyConfig, has_local: bool) -> anyhow::Result<Config> {
     let Some(path) = &given.config else {
         if given.to.is_empty() {
             bail!(
@@ -55,13 +56,14 @@ fn config(given: &ProxyConfig) -> anyhow::Result<Config> {
         }
         return Config::simple(&given.to).map_err(|why| anyhow::anyhow!("--to {why}"));
     };
-    read(path)
+    read(path, has_local)
 }
 
-fn read(path: &Path) -> anyhow::Result<Config> {
+/// `has_local`: routes may lead to the API in this process.
+pub fn read(path: &Path, has_local: bool) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("the configuration {} cannot be read", path.display()))?;
-    proxy::config::parse(&text).map_err(|errors| {
+    proxy::config::parse(&text, has_local).map_err(|errors| {
         let lines: Vec<String> =
             errors.iter().map(|error| format!("{}:{error}", path.display())).collect();
         let count = lines.len();
@@ -70,15 +72,23 @@ fn read(path: &Path) -> anyhow::Result<Config> {
 }
 
 fn check(given: &ProxyConfig) -> anyhow::Result<ExitCode> {
-    let config = config(given)?;
+    let config = config(given, true)?;
     let routes: usize = config.sites.iter().map(|site| site.routes.len()).sum();
-    let (sites, groups) = (config.sites.len(), config.groups.len());
-    println!("ok: {sites} site(s), {routes} route(s), {groups} backend(s)");
+    let local = config.groups.iter().position(|group| group.is_local);
+    let is_local = |route: &Route| match route.action {
+        Action::Forward { group, .. } => Some(group) == local,
+        _ => false,
+    };
+    let needs_api = config.sites.iter().flat_map(|site| &site.routes).any(is_local);
+    let sites = config.sites.len();
+    let groups = config.groups.iter().filter(|group| !group.is_local).count();
+    let note = if needs_api { ", for `restive serve --edge`" } else { "" };
+    println!("ok: {sites} site(s), {routes} route(s), {groups} backend(s){note}");
     Ok(ExitCode::SUCCESS)
 }
 
 fn explain(given: &ProxyConfig, method: &str, url: &str) -> anyhow::Result<ExitCode> {
-    let config = config(given)?;
+    let config = config(given, true)?;
     let method: Method = method.parse().with_context(|| format!("`{method}` is not a method"))?;
     let url: Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
     match proxy::explain(config, &method, &url) {
@@ -91,14 +101,18 @@ fn explain(given: &ProxyConfig, method: &str, url: &str) -> anyhow::Result<ExitC
 }
 
 /// Logs requests in the format of `serve`.
-struct Journal {
-    system: System,
-    log: Option<Arc<AccessLog>>,
+pub struct Journal {
+    pub system: System,
+    pub log: Option<Arc<AccessLog>>,
 }
 
 impl Outside for Journal {
     fn log(&self, line: &Line<'_>) {
         let Some(log) = &self.log else { return };
+        // The API in this process has logged it, with the account and the key.
+        if line.backend == Some(LOCAL) {
+            return;
+        }
         log.write(&api::Line {
             time: self.system.now(),
             request_id: line.request_id,
@@ -132,8 +146,8 @@ impl Measured for Proxy {
 
 fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
-    let config = config(&args.backends)?;
-    let edge_secret = edge_secret::of_proxy(&args.edge)?;
+    let config = config(&args.backends, false)?;
+    let edge_secret = edge_secret::of_proxy(&args.edge_secret)?;
     let place = Place::new(args.control.control.as_deref(), &args.data.data);
     let (predecessor, inherited) = match args.take_over {
         true => take_over(place.as_ref())?,
@@ -155,7 +169,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let log = (args.access_log == Switch::On).then(Arc::<AccessLog>::default);
         let writer = log.clone().map(|log| LogWriter::start(log, &watchdog));
         let outside = Arc::new(Journal { system: System::new(), log });
-        let proxy = Arc::new(Proxy::new(config, Settings { outside, edge_secret }));
+        let proxy = Arc::new(Proxy::new(config, Settings { outside, edge_secret, local: None }));
         let _broken_pipe = signal(SignalKind::pipe())?;
         let addresses = listeners.addresses();
         let drain = listeners.drain();
@@ -166,7 +180,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
         let sockets = listeners.sockets()?;
         let open = listeners.open(proxy.clone(), metrics, &shutdown)?;
         let (reload, requests) = mpsc::channel(1);
-        let reloads = tokio::spawn(follow(proxy, args.backends.config, requests)?);
+        let reloads = tokio::spawn(follow(proxy, args.backends.config, requests, false)?);
         let replaces = predecessor.is_some();
         if let Some(predecessor) = predecessor {
             replace(predecessor, place.as_ref()).await?;
@@ -242,10 +256,11 @@ async fn replace((predecessor, free): Replaced, place: Option<&Place>) -> anyhow
 
 /// Checks the servers and, on SIGHUP or on request, reads the configuration again. A configuration
 /// with errors is reported and not used.
-fn follow(
+pub fn follow(
     proxy: Arc<Proxy>,
     file: Option<PathBuf>,
     mut requests: mpsc::Receiver<Reload>,
+    has_local: bool,
 ) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut hangup = signal(SignalKind::hangup())?;
     Ok(async move {
@@ -255,7 +270,8 @@ fn follow(
                 _ = hangup.recv() => None,
                 Some(request) = requests.recv() => Some(request),
             };
-            let outcome = reload(&proxy, file.as_deref()).map_err(|error| format!("{error:#}"));
+            let outcome = reload(&proxy, file.as_deref(), has_local);
+            let outcome = outcome.map_err(|error| format!("{error:#}"));
             match &outcome {
                 Ok(()) => tracing::info!("the configuration was reloaded"),
                 Err(error) => tracing::error!(%error, "the configuration was not reloaded"),
@@ -268,11 +284,14 @@ fn follow(
     })
 }
 
-fn reload(proxy: &Proxy, file: Option<&Path>) -> anyhow::Result<()> {
+fn reload(proxy: &Proxy, file: Option<&Path>, has_local: bool) -> anyhow::Result<()> {
     let Some(file) = file else {
-        bail!("the proxy has no configuration file: it was started without --config");
+        bail!(
+            "the proxy has no configuration file: it was started without --config, or --edge \
+               without a file"
+        );
     };
-    proxy.reload(read(file)?);
+    proxy.reload(read(file, has_local)?);
     Ok(())
 }
 

@@ -4,8 +4,10 @@ use crate::args::{Serve, Switch};
 use crate::check;
 use crate::data;
 use crate::deliver::Deliveries;
+use crate::edge::Edge;
 use crate::edge_secret;
 use crate::listeners::{BoundAddresses, Listeners, OpenListeners};
+use crate::log_writer::LogWriter;
 use crate::operator;
 use crate::outside::System;
 use crate::process;
@@ -13,23 +15,19 @@ use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::bail;
 use api::keys::{Keyring, NewKey};
-use api::{AccessLog, Actions, Api, Figures, Outside, Parts, Settings};
+use api::{Actions, Api, Figures, Outside, Parts, Settings};
 use live::{Hub, Limits};
 use model::Schema;
 use model::schema::RateLimit;
-use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::mpsc;
 use std::time::Duration;
 use store::sqlite::ServedSchema;
-use store::{Heartbeat, Store, Watchdog};
+use store::{Heartbeat, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
 use wire::{Shutdown, Trigger};
 
-/// Interval at which buffered log lines are written.
-const LOG_INTERVAL: Duration = Duration::from_millis(100);
 /// Below this length a key is logged as too short: it could be guessed.
 const SHORT_KEY_CHARS: usize = 24;
 /// Signal to a process that exceeds its file size limit; the number on Linux, macOS and BSD.
@@ -46,7 +44,7 @@ fn settings(serve: &Serve, schema: &Schema) -> anyhow::Result<Settings> {
     Ok(Settings {
         rate_limit: rate_limit(serve.rate_limit.as_deref(), schema.service.rate_limit)?,
         access_log: serve.access_log == Switch::On,
-        edge_secret: edge_secret::of_server(&serve.edge)?,
+        edge_secret: edge_secret::of_server(&serve.edge_secret)?,
     })
 }
 
@@ -74,6 +72,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     check::warn_of_future(&schema);
     let edition = ServedSchema { text: Some(text), accept: serve.accept.accepted() };
     let settings = settings(&serve, &schema)?;
+    let edge = serve.edge.as_deref().map(Edge::read).transpose()?;
     let (mut listeners, source) = Listeners::bind(&serve.listening)?;
     let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
     let store: Arc<dyn Store> = store;
@@ -110,7 +109,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let log = api.access_log().map(|log| LogWriter::start(log, store.watchdog()));
         let folder = &serve.data.data;
         let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
-        let service = Service {
+        let mut service = Service {
             tasks: vec![
                 tokio::spawn(hub.clone().run()).abort_handle(),
                 tokio::spawn(api::timers::run(store.clone(), outside.clone())).abort_handle(),
@@ -130,13 +129,30 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let watchdog = store.watchdog().clone();
         let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
-        let metrics = Arc::new(operator::Metrics(api.clone()));
-        let open = listeners.open(api.clone(), metrics, &shutdown)?;
+        let open = open(listeners, edge, &api, &mut service.tasks, &shutdown)?;
         drop(api);
         addresses.announce()?;
         stop.await;
         service.stop(&trigger, open, &progress).await
     })
+}
+
+/// Accepts connections, for the API or for the proxy in front of it.
+fn open(
+    listeners: Listeners,
+    edge: Option<Edge>,
+    api: &Arc<Api>,
+    tasks: &mut Vec<AbortHandle>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<OpenListeners> {
+    let Some(edge) = edge else {
+        let metrics = Arc::new(operator::Metrics(api.clone()));
+        return listeners.open(api.clone(), metrics, shutdown);
+    };
+    let edge = edge.start(api);
+    tasks.push(edge.follow()?);
+    let metrics = Arc::new(operator::Metrics(edge.clone()));
+    listeners.open(edge.service(), metrics, shutdown)
 }
 
 /// The parts that run from start to stop.
@@ -340,45 +356,4 @@ fn curl_lines(schema: &Schema, addresses: &BoundAddresses, key: &str) -> Vec<Str
         format!("{curl} {addresses}/openapi.json"),
         format!("{curl} {addresses}/health"),
     ]
-}
-
-/// Writes buffered log lines to stderr, and the rest of them when dropped.
-pub struct LogWriter {
-    stop: Option<mpsc::Sender<()>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl LogWriter {
-    pub fn start(log: Arc<AccessLog>, watchdog: &Arc<Watchdog>) -> LogWriter {
-        let (stop, stopped) = mpsc::channel();
-        // The reader of the log may stop reading; then the write blocks.
-        let heartbeat = watchdog.watch("log");
-        let thread = std::thread::spawn(move || {
-            let mut text = String::new();
-            loop {
-                heartbeat.rest();
-                let waited = stopped.recv_timeout(LOG_INTERVAL);
-                heartbeat.beat();
-                let lost = log.take(&mut text);
-                // A log that cannot be written does not stop the service.
-                let _ = std::io::stderr().write_all(text.as_bytes());
-                if lost > 0 {
-                    tracing::warn!(lost, "log lines were lost: writing them was too slow");
-                }
-                if waited != Err(mpsc::RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        });
-        LogWriter { stop: Some(stop), thread: Some(thread) }
-    }
-}
-
-impl Drop for LogWriter {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }

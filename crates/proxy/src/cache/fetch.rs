@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Version};
 use wire::outgoing::Client;
-use wire::{Body, Exchange, Hints};
+use wire::{Body, Exchange, Hints, Service};
 
 use crate::balance::Pool;
 use crate::config::Route;
@@ -14,11 +14,12 @@ use crate::error::Failure;
 use crate::fanout::Fanout;
 use crate::follow::Follow;
 use crate::forward::headers::Sender;
-use crate::forward::{Forward, Forwarded};
+use crate::forward::{Forward, Forwarded, Links};
 
 /// What a request is forwarded with, owned.
 pub(crate) struct Fetch {
     client: Client,
+    local: Option<Arc<dyn Service>>,
     fanout: Option<Fanout>,
     pub(crate) follow: Follow,
     pool: Arc<Pool>,
@@ -32,6 +33,7 @@ pub(crate) struct Fetch {
     request_id: Box<str>,
     addresses: (SocketAddr, SocketAddr),
     path: Option<PathAndQuery>,
+    links: Option<Links>,
 }
 
 impl Fetch {
@@ -39,6 +41,7 @@ impl Fetch {
         let sender = &forward.sender;
         Fetch {
             client: forward.client.clone(),
+            local: forward.local.cloned(),
             fanout: forward.fanout.cloned(),
             follow: forward.follow.clone(),
             pool: forward.pool.clone(),
@@ -52,6 +55,7 @@ impl Fetch {
             request_id: sender.request_id.into(),
             addresses: forward.addresses,
             path: forward.path.clone(),
+            links: forward.links.clone(),
         }
     }
 
@@ -59,6 +63,7 @@ impl Fetch {
         let certificate = exchange.client_certificate.clone();
         let forward = Forward {
             client: &self.client,
+            local: self.local.as_ref(),
             fanout: self.fanout.as_ref(),
             follow: &self.follow,
             pool: &self.pool,
@@ -75,6 +80,7 @@ impl Fetch {
                 certificate: certificate.as_deref(),
             },
             path: self.path.clone(),
+            links: self.links.clone(),
             addresses: self.addresses,
         };
         forward.run(exchange).await

@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use http::header::{
     AUTHORIZATION, CONNECTION, HOST, HeaderName, IF_MATCH, IF_UNMODIFIED_SINCE, UPGRADE,
@@ -38,7 +39,7 @@ pub(crate) struct Key {
     /// The route and its backend with their settings: a reload that changes them changes the key.
     route: u64,
     /// Scheme, host, path and query, and what a trusted proxy adds to them.
-    text: Box<str>,
+    text: Arc<str>,
     /// The text has a credential: only its holder gets the entry.
     pub(crate) is_private: bool,
 }

@@ -5,6 +5,7 @@
 
 mod condition;
 mod control;
+mod early_hints;
 mod fetch;
 mod fill;
 mod flights;
@@ -30,6 +31,7 @@ use crate::error::Failure;
 use crate::forward::{Forward, Forwarded};
 use crate::route::{ServedRoute, ServedSite};
 use control::Directives;
+use early_hints::{EarlyHints, Lesson};
 use fetch::Fetch;
 use fill::{Filling, Head, Lead, Outcome, Ticket};
 use flights::Flights;
@@ -74,6 +76,7 @@ pub(crate) struct Shared {
     uncacheable: KeySet,
     /// Keys whose responses to a request with a credential may be stored for others.
     shareable: KeySet,
+    early_hints: EarlyHints,
     metrics: CacheMetrics,
 }
 
@@ -130,6 +133,7 @@ impl Cache {
             filling: Arc::default(),
             uncacheable: KeySet::new(),
             shareable: KeySet::new(),
+            early_hints: EarlyHints::new(),
             metrics: CacheMetrics::default(),
         }));
         cache.resize(size_bytes);
@@ -148,14 +152,18 @@ impl Cache {
     /// Answers a request from the cache, or forwards it.
     pub(crate) async fn forward(
         &self,
-        forward: Forward<'_>,
+        mut forward: Forward<'_>,
         (site, served): (&ServedSite, &ServedRoute),
         exchange: Exchange,
     ) -> Result<Served, Failure> {
-        if !served.route.cache || self.0.store.is_off() {
+        let is_off = !served.route.cache || self.0.store.is_off();
+        if is_off && !served.route.early_hints {
             return plain(forward, exchange).await;
         }
         let class = Class::of(&exchange);
+        if is_off && class != Class::Cached {
+            return plain(forward, exchange).await;
+        }
         if class == Class::Other {
             return plain(forward, exchange).await;
         }
@@ -169,8 +177,35 @@ impl Cache {
         if class == Class::Unsafe {
             return self.write(forward, exchange, site, &origin, &key).await;
         }
+        let has_certificate =
+            forward.sender.certificate.is_some() || key::has_certificate(&exchange.headers);
+        let learns = served.route.early_hints && exchange.method == Method::GET;
+        let lesson = (learns && origin.is_normal)
+            .then(|| Lesson::of(&key, &exchange.headers, has_certificate));
+        if learns {
+            forward.links = self.0.early_hints.links(&key, &exchange.hints);
+        }
+        let (response, backend) = match is_off {
+            true => plain(forward, exchange).await?,
+            false => self.cached(forward, exchange, (origin, key), has_certificate).await?,
+        };
+        // Not from a stored response: its links are known.
+        if let (Some(lesson), Some(_)) = (lesson, &backend) {
+            self.0.early_hints.learn(lesson, &response);
+        }
+        Ok((response, backend))
+    }
+
+    /// Answers a GET or HEAD request from the cache, or forwards it.
+    async fn cached(
+        &self,
+        forward: Forward<'_>,
+        exchange: Exchange,
+        (origin, key): (Origin, Key),
+        has_certificate: bool,
+    ) -> Result<Served, Failure> {
         // A certificate authorises as well, and no rule says when such a response is for others.
-        if forward.sender.certificate.is_some() || key::has_certificate(&exchange.headers) {
+        if has_certificate {
             let report = Report::forwarded(Why::Bypass);
             let report = Report { detail: Some("certificate"), ..report };
             return self.pass(forward, exchange, report).await;
@@ -310,6 +345,9 @@ impl Cache {
         is_open: bool,
     ) -> Result<Filled, Failure> {
         let ticket = self.begin(read, lookup, is_open, read.exchange.hints.clone());
+        if !ticket.is_leader() {
+            read.forward.announce(&read.exchange.hints);
+        }
         let _waiting = self.0.metrics.wait();
         let mut report = Report::forwarded(why);
         report.is_collapsed = !ticket.is_leader();

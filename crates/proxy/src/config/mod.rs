@@ -39,6 +39,8 @@ pub struct Group {
     pub protocol: Protocol,
     /// Connections begin with the PROXY protocol, which names the client.
     pub send_proxy: Option<ProxyProtocol>,
+    /// The service in this process, which is called without a socket.
+    pub is_local: bool,
 }
 
 /// One backend server.
@@ -135,6 +137,8 @@ pub struct Route {
     pub cache: bool,
     /// Whether clients of restive backends share event streams.
     pub fanout: bool,
+    /// Whether links of earlier responses are sent in a 103.
+    pub early_hints: bool,
 }
 
 /// An exact path, or a prefix that ends with `/*`.
@@ -218,6 +222,9 @@ pub const MAX_BODY_BYTES: u64 = 64 << 20;
 /// The memory of the cache. 64 MiB: some ten thousand pages, on any machine.
 pub const CACHE_BYTES: u64 = 64 << 20;
 
+/// The name of the backend that is the service in this process.
+pub const LOCAL: &str = "self";
+
 impl Config {
     /// All requests go to these servers, with the default settings.
     pub fn simple(servers: &[String]) -> Result<Config, String> {
@@ -225,12 +232,21 @@ impl Config {
         for url in servers {
             group.servers.push(Server::parse(url, 1).map_err(|why| format!("`{url}` {why}"))?);
         }
+        Ok(Config::of(group))
+    }
+
+    /// All requests go to the service in this process, with the default settings.
+    pub fn local() -> Result<Config, String> {
+        Ok(Config::of(Group::local()?))
+    }
+
+    fn of(group: Group) -> Config {
         let route = Route::new(
             PathPattern::Prefix("/".to_owned()),
             Action::Forward { group: 0, strip_prefix: None },
         );
         let site = Site { hosts: Vec::new(), routes: vec![route], security_headers: true };
-        Ok(Config { groups: vec![group], sites: vec![site], cache_bytes: CACHE_BYTES })
+        Config { groups: vec![group], sites: vec![site], cache_bytes: CACHE_BYTES }
     }
 }
 
@@ -245,7 +261,17 @@ impl Group {
             max_waiting: MAX_WAITING,
             protocol: Protocol::Negotiated,
             send_proxy: None,
+            is_local: false,
         }
+    }
+
+    /// The service in this process.
+    pub fn local() -> Result<Group, String> {
+        let url = format!("http://{LOCAL}/");
+        let target = Target::parse(&url).map_err(|fault| fault.to_string())?;
+        // A name for metrics and logs; nobody connects to it.
+        let servers = vec![Server { url: LOCAL.to_owned(), target, weight: 1 }];
+        Ok(Group { servers, check: None, is_local: true, ..Group::new(LOCAL) })
     }
 }
 
@@ -287,6 +313,7 @@ impl Route {
             compress: true,
             cache: true,
             fanout: true,
+            early_hints: true,
         }
     }
 }

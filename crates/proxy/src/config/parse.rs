@@ -12,7 +12,7 @@ use wire::outgoing::{Protocol, ProxyProtocol};
 use super::cors::cors;
 use super::reader::{Node, Report, Table, Text, table, text, wrong_type};
 use super::{
-    Action, Balance, CACHE_BYTES, Check, Config, ConfigError, Edits, Group, HostPattern,
+    Action, Balance, CACHE_BYTES, Check, Config, ConfigError, Edits, Group, HostPattern, LOCAL,
     PathPattern, RateLimit, Route, Server, Site, Timeouts,
 };
 
@@ -35,8 +35,8 @@ const OWN_HEADERS: [&str; 8] = [
     "upgrade",
 ];
 
-/// Reads a configuration file.
-pub fn parse(source: &str) -> Result<Config, Vec<ConfigError>> {
+/// Reads a configuration file. `has_local`: the process has a service that routes can lead to.
+pub fn parse(source: &str, has_local: bool) -> Result<Config, Vec<ConfigError>> {
     let mut report = Report::new(source);
     let tree = match DeTable::parse(source) {
         Ok(tree) => tree,
@@ -49,7 +49,10 @@ pub fn parse(source: &str) -> Result<Config, Vec<ConfigError>> {
     let file = Table::new("the file", 0, tree.get_ref());
     file.allow(&mut report, &["backends", "cache_size", "sites"]);
     let cache_bytes = file.bytes(&mut report, "cache_size").unwrap_or(CACHE_BYTES);
-    let groups = groups(&mut report, &file);
+    let mut groups = groups(&mut report, &file);
+    if has_local && let Ok(local) = Group::local() {
+        groups.push(local);
+    }
     let names: BTreeMap<&str, usize> =
         groups.iter().enumerate().map(|(place, group)| (group.name.as_str(), place)).collect();
     let tables = file.tables(&mut report, "sites", "a site");
@@ -84,6 +87,11 @@ fn groups(report: &mut Report<'_>, file: &Table<'_>) -> Vec<Group> {
     let mut groups = Vec::new();
     for (name, value) in all.entries() {
         match table(value, format!("backend `{}`", name.value)) {
+            Some(_) if name.value == LOCAL => {
+                let message = "the backend `self` is the API in this process (`restive serve \
+                               --edge`); give this one another name";
+                report.add(name.at, message);
+            }
             Some(table) => groups.push(group(report, name, &table)),
             None => wrong_type(report, value, name.value, "a table"),
         }
@@ -251,6 +259,7 @@ const ROUTE_KEYS: &[&str] = &[
     "compress",
     "cache",
     "fanout",
+    "early_hints",
 ];
 
 fn route(
@@ -295,6 +304,9 @@ fn route(
     if let Some(fanout) = table.word(report, "fanout", &[("on", true), ("off", false)]) {
         route.fanout = fanout;
     }
+    if let Some(early) = table.word(report, "early_hints", &[("on", true), ("off", false)]) {
+        route.early_hints = early;
+    }
     Some(route)
 }
 
@@ -334,7 +346,11 @@ fn forward(
 ) -> Option<Action> {
     let to = table.text(report, "to")?;
     let group = groups.get(to.value).copied();
-    if group.is_none() {
+    if group.is_none() && to.value == LOCAL {
+        let message = "`self` is the API in the process of `restive serve --edge`; a proxy of its \
+                       own has none";
+        report.add(to.at, message);
+    } else if group.is_none() {
         let known: Vec<&str> = groups.keys().copied().collect();
         let known = if known.is_empty() { "there is none".to_owned() } else { known.join(", ") };
         report.add(to.at, format!("no backend is called `{}`; known: {known}", to.value));
@@ -456,7 +472,7 @@ to = "pages"
 
     #[test]
     fn a_full_file_is_read() {
-        let config = parse(FULL).unwrap();
+        let config = parse(FULL, false).unwrap();
         let [api, pages] = &config.groups[..] else { panic!("{config:?}") };
         assert_eq!((api.servers.len(), api.servers[1].weight, api.max_active), (2, 3, 100));
         assert_eq!(api.balance, Balance::LeastConnections);
@@ -470,13 +486,25 @@ to = "pages"
     }
 
     #[test]
+    fn routes_lead_to_the_service_in_the_process_only_where_there_is_one() {
+        let file = "[[sites]]\n[[sites.routes]]\nto = \"self\"\n";
+        assert!(parse(file, true).unwrap().groups[0].is_local);
+        let errors = parse(file, false).unwrap_err();
+        assert_eq!((errors[0].line, errors[0].column), (3, 6), "{errors:?}");
+        assert!(errors[0].message.contains("restive serve --edge"), "{errors:?}");
+        let own = format!("[backends.self]\nto = [\"127.0.0.1:1\"]\n{file}");
+        let errors = parse(&own, true).unwrap_err();
+        assert!(errors[0].message.contains("another name"), "{errors:?}");
+    }
+
+    #[test]
     fn every_error_is_reported_with_its_position() {
         let file = "[backends.a]\nto = [\"127.0.0.1\", 5]\nbalanc = \"x\"\n[[sites]]\n\
                     hosts = [\"a b\"]\n[[sites.routes]]\npath = \"v1\"\nto = \"b\"\n\
                     [[sites.routes]]\npath = \"/x\"\nto = \"a\"\nfiles = \"y\"\n\
                     max_body = \"1MB\"\n\
                     request_headers = { set = { connection = \"x\" } }\n";
-        let errors = parse(file).unwrap_err();
+        let errors = parse(file, false).unwrap_err();
         let shown: Vec<String> = errors.iter().map(ToString::to_string).collect();
         for (position, part) in [
             ("2:7", "has no port"),
@@ -507,7 +535,7 @@ to = "pages"
             ("[[sites]]\n[[sites.routes]]\nredirect=\"/\"\nstatus=300", "from 301"),
             ("[[sites]]\n[[sites.routes]]\nfiles=\"a\"\nrate_limit=\"1\"", "requests per window"),
         ] {
-            let errors = parse(file).unwrap_err();
+            let errors = parse(file, false).unwrap_err();
             let text: Vec<String> = errors.iter().map(ToString::to_string).collect();
             assert!(text.iter().any(|line| line.contains(part)), "{file}: {text:?}");
         }

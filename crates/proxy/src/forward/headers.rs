@@ -133,8 +133,12 @@ pub(crate) fn request(headers: &mut HeaderMap, sender: Sender<'_>, edits: &Edits
     let upgrade = headers.get(UPGRADE).filter(|value| is_websocket(value)).cloned();
     // On HTTP/2 and HTTP/3 there is no `Connection`: wire has translated an extended CONNECT.
     let is_stream = sender.version >= Version::HTTP_2;
-    let upgrade = upgrade
-        .filter(|_| is_stream || nominated(headers).iter().any(|option| option == "upgrade"));
+    // RFC 9110 7.8: in HTTP/1.0 it means nothing.
+    let is_asked = |headers: &HeaderMap| {
+        sender.version == Version::HTTP_11
+            && nominated(headers).iter().any(|option| option == "upgrade")
+    };
+    let upgrade = upgrade.filter(|_| is_stream || is_asked(headers));
     let takes_trailers = headers.get_all(TE).iter().any(|value| {
         value.to_str().is_ok_and(|te| te.split(',').any(|c| c.trim().starts_with("trailers")))
     });

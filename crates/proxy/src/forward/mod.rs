@@ -2,6 +2,7 @@
 //! server only if that cannot repeat an effect.
 
 pub(crate) mod headers;
+mod local;
 mod repeat;
 
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use http::header::{
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, StatusCode, Uri, Version};
 use wire::outgoing::{Call, CallTimeouts, Client, Opened, OutgoingFault, Retry, Stage, Target};
-use wire::{Chunks, Cut, Exchange, Payload, Response};
+use wire::{Chunks, Cut, Exchange, Hints, Payload, Response, Service};
 
 use crate::balance::{Backend, InProgress, Pool};
 use crate::config::{Edits, Route, Timeouts};
@@ -35,9 +36,14 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Streams and tunnels without a byte for this long are closed.
 const STREAM_IDLE: Duration = Duration::from_secs(60 * 60);
 
+/// The links of a page that a client gets before it.
+pub(crate) type Links = Arc<[HeaderValue]>;
+
 /// What a request is forwarded with.
 pub(crate) struct Forward<'a> {
     pub(crate) client: &'a Client,
+    /// The service in this process.
+    pub(crate) local: Option<&'a Arc<dyn Service>>,
     /// None: the response is not shared.
     pub(crate) fanout: Option<&'a Fanout>,
     pub(crate) follow: &'a Follow,
@@ -46,6 +52,8 @@ pub(crate) struct Forward<'a> {
     pub(crate) sender: Sender<'a>,
     /// The path for the backend, if it differs from that of the request.
     pub(crate) path: Option<PathAndQuery>,
+    /// What the page needs, as an earlier response to the same URL said.
+    pub(crate) links: Option<Links>,
     /// The client, with the port if that is known, and the address that it has reached.
     pub(crate) addresses: (SocketAddr, SocketAddr),
 }
@@ -59,7 +67,18 @@ pub(crate) struct Forwarded {
 }
 
 impl Forward<'_> {
+    /// Sends the links in a 103, if there are any.
+    pub(crate) fn announce(&self, hints: &Hints) {
+        if let Some(links) = &self.links {
+            hints.links(links.iter().cloned());
+        }
+    }
+
     pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
+        self.announce(&exchange.hints);
+        if self.pool.group.is_local {
+            return self.call_local(exchange).await;
+        }
         let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
         let mut effect = self.follow.write(&method, &headers);
         body.guard(self.route.max_body_bytes, headers::keeps_request_trailer);

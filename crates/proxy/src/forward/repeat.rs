@@ -68,6 +68,7 @@ impl Repeat {
         let is_long_poll = waits(&path);
         let forward = Forward {
             client: &self.client,
+            local: None,
             fanout: None,
             follow: &self.follow,
             pool: &self.pool,
@@ -84,6 +85,7 @@ impl Repeat {
                 certificate: None,
             },
             path: None,
+            links: None,
             addresses: self.addresses.unwrap_or((([0; 4], 0).into(), ([0; 4], 0).into())),
         };
         let Some(first) = self.pool.backends.first() else { return Err(Failure::unavailable()) };

@@ -10,7 +10,7 @@ use crate::judge::autobahn::{self, Extent};
 use crate::judge::{self, Server, Tools};
 use crate::process::{cargo, run, run_within, target_dir};
 use crate::summary::{Background, Summary};
-use crate::versions::{self, VERSIONS};
+use crate::versions::{self, WAYS};
 use crate::{deny, tidy};
 
 /// The test command of the README: all tests, then the judges against the real server. A tool that
@@ -39,8 +39,9 @@ pub fn test() -> Result<()> {
             summary
         }
     });
-    for (version, over) in VERSIONS {
-        summary.step(&format!("the API over {version}"), || versions::run_in(over, &threads()));
+    for (name, way, skipped) in WAYS {
+        let run = || versions::run_in(way, skipped, &threads());
+        summary.step(&format!("the API over {name}"), run);
     }
     websocket_judge(&mut summary, tools.as_ref(), Extent::Sample);
     summary.join_all(judging, "the judges of the contract");

@@ -1,6 +1,6 @@
-//! The part of the end-to-end tests that runs again over HTTP/2 and HTTP/3. The tests are chosen
-//! from the list that the test binary prints, and each module must have its minimum number: a
-//! filter that no longer matches after a rename fails instead of passing.
+//! The part of the end-to-end tests that runs again over HTTP/2, over HTTP/3, and through the
+//! proxy. The tests are chosen from the list that the test binary prints, and each module must have
+//! its minimum number: a filter that no longer matches after a rename fails instead of passing.
 
 use anyhow::{Result, bail};
 
@@ -35,17 +35,37 @@ const FIRST_VERSION_TESTS: [&str; 3] = [
     "service::a_request_in_progress_completes_before_the_process_exits",
     "service::early_hints_precede_the_response_for_clients_that_support_them",
 ];
-/// Versions of HTTP besides HTTP/1.1, by their name in the tests.
-pub const VERSIONS: [(&str, &str); 2] = [("HTTP/2", "http2"), ("HTTP/3", "http3")];
+/// Tests of rules that the proxy changes: it refuses paths that servers read differently and
+/// requests without a host, takes weak tags in `If-Match`, and outlives its backend. The last three
+/// read a stream byte by byte, or start a server where another one was.
+const PROXIED_TESTS: [&str; 9] = [
+    "auth::an_id_of_another_type_is_not_found",
+    "conditions::a_write_with_an_outdated_etag_is_refused",
+    "errors::bytes_that_are_not_http_get_a_json_error_if_possible",
+    "errors::every_wrong_path_method_and_format_gets_its_own_error",
+    "service::a_request_in_progress_completes_before_the_process_exits",
+    "service::early_hints_precede_the_response_for_clients_that_support_them",
+    "version_events::events_of_each_operation_have_the_shape_of_both_versions_in_every_interface",
+    "live_browser::a_browser_page_receives_every_event_once_across_a_restart",
+    "live_browser::a_browser_page_refused_for_lack_of_room_reconnects_later",
+];
+/// Ways to the API besides HTTP/1.1 to its own port: the name for people, the one in the tests, and
+/// the tests that do not apply.
+pub const WAYS: [(&str, &str, &[&str]); 4] = [
+    ("HTTP/2", "http2", &FIRST_VERSION_TESTS),
+    ("HTTP/3", "http3", &FIRST_VERSION_TESTS),
+    ("HTTP/1.1 through the proxy", "proxy", &PROXIED_TESTS),
+    ("HTTP/1.1 through the proxy in its process", "edge", &PROXIED_TESTS),
+];
 
-/// Runs them in one version of HTTP.
-pub fn run_in(version: &str, threads: &str) -> Result<()> {
+/// Runs them on one way.
+pub fn run_in(way: &str, skipped: &[&str], threads: &str) -> Result<()> {
     let listed = output(e2e().args(["--", "--list"]))?;
-    let tests = chosen(&listed, &MODULES, &FIRST_VERSION_TESTS)?;
-    println!("    {} tests in {version}", tests.len());
+    let tests = chosen(&listed, &MODULES, skipped)?;
+    println!("    {} tests in {way}", tests.len());
     let mut command = e2e();
     command.args(["--", "--exact"]).args(tests).env("RUST_TEST_THREADS", threads);
-    run_within(TEST_LIMIT, command.env("RESTIVE_E2E_OVER", version))
+    run_within(TEST_LIMIT, command.env("RESTIVE_E2E_OVER", way))
 }
 
 fn e2e() -> std::process::Command {

@@ -1,5 +1,6 @@
-//! The transport of a test's requests: HTTP/1.1, or the version in `RESTIVE_E2E_OVER`, so that one
-//! suite runs over every version of HTTP.
+//! The transport of a test's requests: HTTP/1.1, or what `RESTIVE_E2E_OVER` names, so that one
+//! suite runs over every version of HTTP, and through the proxy: as a process of its own (`proxy`)
+//! or in the process of the API (`edge`).
 
 use crate::harness::PATIENCE;
 use bytes::{Buf as _, Bytes};
@@ -49,8 +50,19 @@ pub enum Carrier {
 pub fn arguments() -> &'static [&'static str] {
     match over().as_str() {
         "http3" => &["--tls", "self-signed"],
+        "edge" => &["--edge=default"],
         _ => &[],
     }
+}
+
+/// Whether servers speak TLS.
+pub fn is_secure() -> bool {
+    over() == "http3"
+}
+
+/// Whether a proxy is started in front of each server.
+pub fn is_proxied() -> bool {
+    over() == "proxy"
 }
 
 fn over() -> String {
@@ -65,7 +77,7 @@ impl Carrier {
     /// Uses this HTTP version, independent of the version of the suite.
     pub fn speaking(version: &str, address: SocketAddr) -> Carrier {
         match version {
-            "http1" => Carrier::Http1(
+            "http1" | "proxy" | "edge" => Carrier::Http1(
                 ureq::Agent::config_builder()
                     .http_status_as_error(false)
                     .allow_non_standard_methods(true)
@@ -75,7 +87,9 @@ impl Carrier {
             ),
             "http2" => Carrier::Http2(address, Mutex::default()),
             "http3" => Carrier::Http3(address, tokio::sync::Mutex::default()),
-            other => panic!("RESTIVE_E2E_OVER={other}: there are http1, http2 and http3"),
+            other => {
+                panic!("RESTIVE_E2E_OVER={other}: there are http1, http2, http3, proxy and edge")
+            }
         }
     }
 
@@ -153,7 +167,8 @@ async fn over_http3(
     let (mut head, body) = request.into_parts();
     let place = head.uri.path_and_query().map_or("/", |place| place.as_str());
     head.uri = format!("https://localhost:{}{place}", address.port()).parse()?;
-    if !body.is_empty() {
+    // A test may declare another length.
+    if !body.is_empty() && !head.headers.contains_key("content-length") {
         head.headers.insert("content-length", HeaderValue::from(body.len()));
     }
     let head = Request::from_parts(head, ());
@@ -168,7 +183,9 @@ async fn over_http3(
     };
     drop(kept);
     // The response may arrive before the whole body is sent; ignore the error.
-    let _ = stream.send_data(Bytes::from(body)).await;
+    if !body.is_empty() {
+        let _ = stream.send_data(Bytes::from(body)).await;
+    }
     let _ = stream.finish().await;
     let mut interim = Vec::new();
     let (head, ()) = loop {
@@ -205,7 +222,7 @@ pub fn try_plain(address: SocketAddr, patience: Duration) -> std::io::Result<Box
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
-    if arguments().is_empty() {
+    if !is_secure() {
         return Ok(Box::new(stream));
     }
     let name = ServerName::try_from("localhost").unwrap();

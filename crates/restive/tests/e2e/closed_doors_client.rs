@@ -309,7 +309,7 @@ fn origin_status(server: &Server, secure: bool, headers: &[String]) -> u16 {
 #[test]
 fn a_page_of_the_same_host_and_another_scheme_opens_no_socket() {
     // The suite can run over HTTP/3, where no server is without TLS.
-    let only_secure = !crate::carry::arguments().is_empty();
+    let only_secure = crate::carry::is_secure();
     let plain = Server::bookshop();
     let secure = Start::bookshop().arg("--tls").arg("self-signed").go();
     for (server, is_secure) in [(&plain, only_secure), (&secure, true)] {

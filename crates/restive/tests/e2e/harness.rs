@@ -37,6 +37,8 @@ pub struct Server {
     pub greeting: String,
     /// Its stderr: the log.
     pub log: Arc<Mutex<String>>,
+    /// The proxy in front of it, whose address is `address`, if the suite runs through one.
+    _front: Option<Box<Server>>,
 }
 
 /// The arguments and environment of a server.
@@ -106,7 +108,8 @@ impl Start {
     pub fn go(self) -> Server {
         let folder = self.folder.clone().unwrap_or_else(|| Arc::new(TempDir::new().unwrap()));
         let command = self.command(folder.path());
-        Server::spawn(command, folder)
+        let server = Server::spawn(command, folder);
+        if carry::is_proxied() { server.behind_proxy() } else { server }
     }
 
     /// Starts it and expects it to fail; returns exit code and stderr.
@@ -171,7 +174,20 @@ impl Server {
             carrier: Carrier::new(address),
             greeting: String::new(),
             log,
+            _front: None,
         }
+    }
+
+    /// The same server, reached through a proxy.
+    fn behind_proxy(mut self) -> Server {
+        let mut command = Command::new(executable());
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--control", "off", "--data"]);
+        command.arg(self.folder.path().join("front")).arg("--to").arg(self.address.to_string());
+        let front = Server::spawn(command, self.folder.clone());
+        self.address = front.address;
+        self.carrier = Carrier::new(self.address);
+        self._front = Some(Box::new(front));
+        self
     }
 
     /// Waits until it listens; an error with its log if it exits first.

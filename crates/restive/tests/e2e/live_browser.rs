@@ -18,7 +18,7 @@ struct Page {
 
 impl Page {
     fn open(script: &str, server: &Server, token: &str) -> Page {
-        let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
+        let scheme = if carry::is_secure() { "https" } else { "http" };
         let mut child = Command::new("node")
             .arg(tools::root().join("xtask/tools/browser").join(script))
             .arg(tools::installed("node"))

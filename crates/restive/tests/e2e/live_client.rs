@@ -7,7 +7,7 @@ use bytes::{Buf as _, BytesMut};
 use serde_json::{Value, json};
 use socket2::{Domain, SockFilter, SockRef, Socket as Socket2, Type};
 use std::collections::HashMap;
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufRead, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -92,8 +92,14 @@ impl Opened {
         String::from_utf8(self.rest.to_vec()).map_err(io::Error::other)
     }
 
-    /// The body as an event stream, which ends with the connection unless it has a declared length.
+    /// The body as an event stream, which ends with the connection unless it has a declared length
+    /// or comes in chunks, as from a proxy.
     pub fn events(self) -> Events {
+        if self.header("transfer-encoding") == Some("chunked") {
+            let from = BufReader::new(Read::chain(io::Cursor::new(self.rest), self.stream));
+            let from = Box::new(Dechunked { from, left: 0, is_over: false });
+            return Events { from, bytes: BytesMut::new(), head: self.head };
+        }
         let length = self.header("content-length").map(|bytes| bytes.parse::<u64>().unwrap());
         let left = length.map_or(u64::MAX, |length| length - self.rest.len() as u64);
         Events { from: Box::new(self.stream.take(left)), bytes: self.rest, head: self.head }
@@ -101,6 +107,37 @@ impl Opened {
 
     pub fn socket(self) -> Socket {
         Socket { stream: self.stream, bytes: self.rest }
+    }
+}
+
+/// The data of a body in chunks.
+struct Dechunked<R> {
+    from: R,
+    /// Of the current chunk.
+    left: usize,
+    is_over: bool,
+}
+
+impl<R: BufRead> Read for Dechunked<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        while self.left == 0 && !self.is_over {
+            let mut line = String::new();
+            if self.from.read_line(&mut line)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            // An empty line ends the chunk before.
+            if !line.trim_end().is_empty() {
+                self.left = usize::from_str_radix(line.trim_end(), 16).map_err(io::Error::other)?;
+                self.is_over = self.left == 0;
+            }
+        }
+        let most = out.len().min(self.left);
+        let count = self.from.read(&mut out[..most])?;
+        if count == 0 && most > 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count;
+        Ok(count)
     }
 }
 
@@ -296,7 +333,7 @@ impl Events {
 /// A curl command for a server.
 pub fn curl(server: &Server, target: &str) -> Command {
     let mut command = Command::new("curl");
-    let scheme = if carry::arguments().is_empty() { "http" } else { "https" };
+    let scheme = if carry::is_secure() { "https" } else { "http" };
     command.args(["--silent", "--show-error", "--insecure", "--no-buffer", "--max-time", "60"]);
     command.arg("--header").arg(format!("Authorization: Bearer {}", server.key));
     command.arg(format!("{scheme}://{}{target}", server.address));

@@ -386,7 +386,7 @@ fn the_websocket_handshake_follows_rfc_6455() {
     assert!(unknown.try_body().unwrap().contains("restive.v1"));
     let foreign = ask(&["Origin: https://evil.example"]);
     assert_eq!(foreign.status, 403);
-    let scheme = if crate::carry::arguments().is_empty() { "http" } else { "https" };
+    let scheme = if crate::carry::is_secure() { "https" } else { "http" };
     let own = ask(&[&format!("Origin: {scheme}://{}", server.address)]);
     assert_eq!(own.status, 101);
     let null = ask(&["Origin: null"]);

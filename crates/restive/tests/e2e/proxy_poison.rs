@@ -184,6 +184,51 @@ fn fields_of_one_connection_or_request_are_not_stored() {
 }
 
 #[test]
+fn the_host_of_an_absolute_target_is_the_one_that_counts() {
+    let origin = Origin::start();
+    let proxy = origin.proxy("");
+    origin.will("/a", &["200|cache-control: max-age=60"]);
+    for (request, body) in [
+        ("GET http://evil.test/a|host: shop.test", "1"),
+        ("GET /a", "2"),
+        ("GET http://shop.test/a|host: evil.test", "2"),
+        ("GET http://SHOP.test:80/a|host: evil.test", "2"),
+        ("GET /a|host: evil.test", "1"),
+    ] {
+        let got = send(&proxy, request);
+        assert_eq!((got.status, got.body.as_str()), (200, body), "{request}: {got:?}");
+    }
+    let hosts: Vec<_> =
+        origin.seen("/a").iter().map(|s| s.header("host").map(str::to_owned)).collect();
+    assert_eq!(hosts, [Some("evil.test".to_owned()), Some("shop.test".to_owned())]);
+}
+
+#[test]
+fn fields_about_the_url_that_a_client_invents_reach_no_backend() {
+    let origin = Origin::start();
+    let proxy = origin.proxy("");
+    origin.will("/a", &["200|cache-control: max-age=60"]);
+    let names = ["host", "proto", "scheme", "port", "prefix", "server", "ssl", "path", "uri"];
+    for name in names {
+        let got = send(&proxy, &format!("GET /a?{name}|x-forwarded-{name}: evil.test"));
+        assert_eq!(got.status, 200, "{name}: {got:?}");
+        let seen = &origin.seen(&format!("/a?{name}"))[0];
+        let value = seen.header(&format!("x-forwarded-{name}"));
+        assert!(value.is_none_or(|value| !value.contains("evil")), "{name}: {seen:?}");
+        // What was stored is what every client gets.
+        let again = send(&proxy, &format!("GET /a?{name}"));
+        assert!(again.header("cache-status").unwrap().contains("hit"), "{again:?}");
+    }
+    for range in ["bytes=0-0", "bytes=0-", "bytes=-1", "bytes=0-0,0-0", "bytes=5-1", "items=0-1"] {
+        let path = format!("/a?{}", range.len());
+        let ranged = send(&proxy, &format!("GET {path}|range: {range}|if-range: \"x\""));
+        assert_eq!(ranged.status, 200, "{range}: {ranged:?}");
+        let whole = send(&proxy, &format!("GET {path}"));
+        assert_eq!((whole.status, whole.header("content-range")), (200, None), "{range}");
+    }
+}
+
+#[test]
 fn a_route_can_turn_the_cache_off() {
     let origin = Origin::start();
     origin.will("/a", &["200|cache-control: max-age=60"]);

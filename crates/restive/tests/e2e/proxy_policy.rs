@@ -213,7 +213,14 @@ fn data(mut chunked: &[u8]) -> Vec<u8> {
     data
 }
 
-fn unzipped(bytes: &[u8]) -> Vec<u8> {
+/// The text that is in the bytes so far.
+fn expanded(bytes: &[u8], coding: &str) -> Vec<u8> {
+    if coding == "br" {
+        let mut decoder = brotli::DecompressorWriter::new(Vec::new(), 4096);
+        // Bytes of a stream that goes on are no error.
+        let _ = decoder.write_all(bytes);
+        return decoder.get_ref().clone();
+    }
     let mut decoder = flate2::write::GzDecoder::new(Vec::new());
     decoder.write_all(bytes).unwrap();
     decoder.flush().unwrap();
@@ -239,29 +246,44 @@ fn text_is_compressed_for_clients_that_take_it_and_nothing_else_is() {
     });
     let proxy =
         unchecked(address, "[[sites.routes]]\npath = \"/off/*\"\nto = \"b\"\ncompress = false");
-    let (head, body) = exchange(&proxy, "GET /text HTTP/1.1\r\naccept-encoding: br, gzip\r\n");
-    for part in ["content-encoding: gzip\r\n", "etag: W/\"1\"\r\n", "vary: accept-encoding\r\n"] {
-        assert!(head.contains(part), "{head}");
+    for (accepts, coding) in [
+        ("gzip, deflate, br, zstd", "br"),
+        ("gzip", "gzip"),
+        ("br;q=0.5, gzip", "gzip"),
+        ("br, gzip;q=0", "br"),
+        ("*;q=0.1", "br"),
+    ] {
+        let request = |path| format!("GET {path} HTTP/1.1\r\naccept-encoding: {accepts}\r\n");
+        let named = format!("content-encoding: {coding}\r\n");
+        let (head, body) = exchange(&proxy, &request("/text"));
+        for part in [named.as_str(), "etag: W/\"1\"\r\n", "vary: accept-encoding\r\n"] {
+            assert!(head.contains(part), "{accepts}: {head}");
+        }
+        assert!(!head.contains("accept-ranges"), "{head}");
+        assert!(body.len() < 500 && head.contains(&format!("content-length: {}\r\n", body.len())));
+        assert_eq!(expanded(&body, coding), text.as_bytes());
+        let (head, body) = exchange(&proxy, &request("/large"));
+        assert!(head.contains(&named), "{head}");
+        assert_eq!(expanded(&data(&body), coding), text.repeat(100).as_bytes());
     }
-    assert!(!head.contains("accept-ranges"), "{head}");
-    assert!(body.len() < 500 && head.contains(&format!("content-length: {}\r\n", body.len())));
-    assert_eq!(unzipped(&body), text.as_bytes());
-    let (head, body) = exchange(&proxy, "GET /large HTTP/1.1\r\naccept-encoding: gzip\r\n");
-    assert!(head.contains("content-encoding: gzip\r\n"), "{head}");
-    assert_eq!(unzipped(&data(&body)), text.repeat(100).as_bytes());
+    let (head, body) = exchange(&proxy, "HEAD /text HTTP/1.1\r\naccept-encoding: br\r\n");
+    assert!(head.contains("vary: accept-encoding\r\n") && body.is_empty(), "{head}");
     for (path, accepts) in [
-        ("/text", "br, gzip;q=0"),
+        ("/text", "br;q=0, gzip;q=0"),
+        ("/text", "zstd, deflate"),
         ("/text", "identity"),
-        ("/small", "gzip"),
-        ("/image", "gzip"),
+        ("/text", "identity, br;q=0.5"),
+        ("/small", "br, gzip"),
+        ("/image", "br, gzip"),
         ("/done", "gzip"),
-        ("/as-is", "gzip"),
-        ("/events", "gzip"),
-        ("/off/text", "gzip"),
+        ("/as-is", "br, gzip"),
+        ("/events", "br, gzip"),
+        ("/off/text", "br, gzip"),
     ] {
         let request = format!("GET {path} HTTP/1.1\r\naccept-encoding: {accepts}\r\n");
         let (head, body) = exchange(&proxy, &request);
-        assert!(!head.contains("content-encoding: gzip"), "{path}: {head}");
+        let is_encoded = head.contains("content-encoding: ");
+        assert_eq!(is_encoded, path == "/done", "{path}: {head}");
         assert_eq!(head.contains("vary: "), path == "/text", "{path}: {head}");
         assert!(body == text.as_bytes() || body == b"few", "{path}");
     }
@@ -275,16 +297,18 @@ fn a_compressed_stream_shows_what_its_server_has_sent() {
         "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n\
          5\r\nfirst\r\n",
     ));
-    let head = "GET / HTTP/1.1\r\nhost: a\r\naccept-encoding: gzip\r\n\r\n";
-    let mut client = send(proxy.address, head);
-    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
-    loop {
-        let count = client.read(&mut piece).unwrap();
-        assert!(count > 0, "the stream ended");
-        all.extend_from_slice(&piece[..count]);
-        let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
-        if unzipped(&data(&all[end + 4..])) == b"first" {
-            break;
+    for coding in ["br", "gzip"] {
+        let head = format!("GET / HTTP/1.1\r\nhost: a\r\naccept-encoding: {coding}\r\n\r\n");
+        let mut client = send(proxy.address, &head);
+        let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = client.read(&mut piece).unwrap();
+            assert!(count > 0, "the stream ended");
+            all.extend_from_slice(&piece[..count]);
+            let Some(end) = all.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            if expanded(&data(&all[end + 4..]), coding) == b"first" {
+                break;
+            }
         }
     }
 }

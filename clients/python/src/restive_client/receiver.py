@@ -1,0 +1,297 @@
+"""The receiver of webhooks: verifies, parses, and puts each event into a durable queue before it
+answers. The work is done afterwards, by a ``Worker``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .inbox import DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
+from .reconcile import async_reconcile, reconcile
+from .webhook import TOLERANCE_SECONDS, Family, Headers, SignatureError, Verified
+from .webhook import parse_secrets, verify
+from .worker import AsyncWorker, Context, Worker
+
+__all__ = [
+    "Answer",
+    "AsyncWorker",
+    "Context",
+    "DeadEvent",
+    "InboxStore",
+    "Problem",
+    "QueuedEvent",
+    "Receiver",
+    "SqliteInbox",
+    "Worker",
+    "apply_once",
+    "asgi_app",
+    "async_reconcile",
+    "reconcile",
+    "wsgi_app",
+]
+
+#: An event of a restive service is at most 1 MiB by default; with its envelope it is larger.
+MAX_BODY_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A request that was not accepted, or a known id with another body (status 200)."""
+
+    status: int
+    code: str
+    message: str
+    #: Why a signature was refused, or why the store failed.
+    error: Exception | None = None
+    event_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    body: bytes
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class Receiver:
+    """Handles requests of one endpoint. Its methods never raise and may be called from threads."""
+
+    def __init__(
+        self,
+        secrets: str | Sequence[str],
+        store: InboxStore,
+        *,
+        tolerance_seconds: int = TOLERANCE_SECONDS,
+        families: Sequence[Family] = ("standard", "timestamped"),
+        header_names: Mapping[str, str] | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        event_id: Callable[[dict[str, Any], Verified], str | None] | None = None,
+        on_problem: Callable[[Problem], None] | None = None,
+    ) -> None:
+        # A wrong setting must stop the program, not each request.
+        parse_secrets(secrets)
+        self._secrets = secrets
+        self._store = store
+        self._tolerance = tolerance_seconds
+        self._families = families
+        self._names = header_names
+        self.max_body_bytes = max_body_bytes
+        self._event_id = event_id or _default_id
+        self._on_problem = on_problem
+
+    def accept(self, method: str, headers: Headers, body: bytes) -> Answer:
+        """Handles one request, whose body is exactly as it was received."""
+        if method != "POST":
+            refused = self._refuse(405, "method_not_allowed", "send a POST")
+            return Answer(refused.status, refused.body, {**refused.headers, "Allow": "POST"})
+        if len(body) > self.max_body_bytes:
+            return self.too_large()
+        try:
+            verified = verify(
+                headers, body, self._secrets, tolerance_seconds=self._tolerance,
+                families=self._families, header_names=self._names,
+            )
+        except SignatureError as error:
+            return self._refuse(401, f"signature_{error.reason}", str(error), error)
+        try:
+            event = _parse(body)
+            fingerprint = fingerprint_of(event)
+        except RecursionError:
+            return self._refuse(400, "invalid_body", "the body is nested too deeply")
+        except ValueError as error:
+            return self._refuse(400, "invalid_body", str(error))
+        id = self._event_id(event, verified)
+        if not isinstance(id, str) or not 1 <= len(id) <= 255:
+            message = "the event has no usable id: a text of 1 to 255 characters"
+            return self._refuse(400, "invalid_id", message)
+        return self._put(id, str(event.get("type", "")), body.decode(), fingerprint)
+
+    def too_large(self) -> Answer:
+        """For handlers that stop reading at the limit."""
+        message = f"the body is larger than {self.max_body_bytes} bytes"
+        return self._refuse(413, "body_too_large", message)
+
+    def incomplete(self) -> Answer:
+        """The body ended before its declared length."""
+        return self._refuse(400, "body_incomplete", "the body ended too early")
+
+    def _put(self, id: str, type: str, body: str, fingerprint: str) -> Answer:
+        try:
+            result = self._store.put(id, type, body, fingerprint)
+        except Exception as error:
+            # Nothing was stored for certain, so the provider must send it again. The reason may
+            # contain paths of this machine; the operator has it from `on_problem`.
+            message = f"the event could not be stored: {error}"
+            self._report(Problem(503, "store_failed", message, error, id))
+            return _answer(503, _error("store_failed", "the event was not stored"))
+        if result == "different":
+            message = f"event {id} is known with another content; this one is not processed"
+            self._report(Problem(200, "different_body", message, None, id))
+        duplicate = {} if result == "stored" else {"duplicate": True}
+        return _answer(200, {"received": True, **duplicate})
+
+    def _refuse(
+        self, status: int, code: str, message: str, error: Exception | None = None
+    ) -> Answer:
+        self._report(Problem(status, code, message, error))
+        return _answer(status, _error(code, message))
+
+    def _report(self, problem: Problem) -> None:
+        if self._on_problem:
+            self._on_problem(problem)
+
+
+def _answer(status: int, body: Mapping[str, Any]) -> Answer:
+    return Answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"})
+
+
+def _error(code: str, message: str) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message}}
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("the body is not UTF-8") from None
+    try:
+        value = json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        raise ValueError("the body is not JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("the body is not a JSON object")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _default_id(event: dict[str, Any], verified: Verified) -> str | None:
+    """The id of the message is signed only in Standard Webhooks."""
+    id = event.get("id")
+    return id if isinstance(id, str) else verified.id
+
+
+def fingerprint_of(event: Mapping[str, Any]) -> str:
+    """The same for each delivery of an event: ``pending_webhooks`` counts deliveries, so it may
+    change between two of them."""
+    kept = {name: value for name, value in event.items() if name != "pending_webhooks"}
+    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def wsgi_app(receiver: Receiver) -> WsgiApp:
+    """The receiver as a WSGI application: mount it at the path of the endpoint."""
+
+    def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        answer = _wsgi_answer(receiver, environ)
+        headers = [*answer.headers.items(), ("Content-Length", str(len(answer.body)))]
+        start_response(f"{answer.status} {_PHRASES.get(answer.status, 'Status')}", headers)
+        return [answer.body]
+
+    return app
+
+
+_PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    405: "Method Not Allowed",
+    413: "Content Too Large",
+    503: "Service Unavailable",
+}
+
+
+def _wsgi_answer(receiver: Receiver, environ: dict[str, Any]) -> Answer:
+    text = environ.get("CONTENT_LENGTH") or ""
+    length = int(text) if text.isascii() and text.isdigit() else None
+    # A chunked body has no length; servers that support it mark the end of the input.
+    endless = environ.get("wsgi.input_terminated") is True
+    limit = receiver.max_body_bytes
+    if length is not None and length > limit:
+        return receiver.too_large()
+    asked = limit + 1 if length is None and endless else length or 0
+    try:
+        body = _read(environ["wsgi.input"], asked)
+    except OSError:
+        return receiver.incomplete()
+    if length is not None and len(body) < length:
+        return receiver.incomplete()
+    headers = [
+        (name[5:].replace("_", "-"), value)
+        for name, value in environ.items()
+        if name.startswith("HTTP_") and isinstance(value, str)
+    ]
+    return receiver.accept(environ.get("REQUEST_METHOD", ""), headers, body)
+
+
+def _read(stream: Any, size: int) -> bytes:
+    chunks = []
+    while size > 0:
+        chunk = stream.read(size)
+        if not chunk:
+            break
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
+
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+def asgi_app(receiver: Receiver) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """The receiver as an ASGI application: mount it at the path of the endpoint."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _lifespan(receive, send)
+        if scope["type"] != "http":
+            raise ValueError(f"the receiver does not serve {scope['type']}")
+        answer = await _asgi_answer(receiver, scope, receive)
+        if answer is None:
+            return  # The client is gone.
+        headers = [
+            (name.lower().encode("latin-1"), value.encode("latin-1"))
+            for name, value in answer.headers.items()
+        ]
+        headers.append((b"content-length", str(len(answer.body)).encode()))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    return app
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        if message["type"] == "lifespan.startup":
+            await send({"type": "lifespan.startup.complete"})
+        elif message["type"] == "lifespan.shutdown":
+            return await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> Answer | None:
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            receiver.incomplete()
+            return None
+        body += message.get("body", b"")
+        if len(body) > receiver.max_body_bytes:
+            return receiver.too_large()
+        if not message.get("more_body"):
+            break
+    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    # The store waits for the disk, so it must not run in the event loop.
+    return await asyncio.to_thread(receiver.accept, scope["method"], headers, bytes(body))

@@ -1,0 +1,94 @@
+"""Compares the inbox with the provider's list of events, and queues what is missing: deliveries
+that were lost, or sent while the endpoint was disabled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .inbox import InboxStore
+
+if TYPE_CHECKING:
+    from .aio import AsyncClient
+    from .client import Client
+
+_SETTING = "reconciled_until"
+#: Events of the service itself are delivered only to endpoints that name them.
+_OWN = ("webhook_endpoint.", "replay.", "erasure.")
+
+FIRST_SECONDS = 3 * 86_400
+OVERLAP_SECONDS = 300
+
+
+class _Run:
+    def __init__(
+        self,
+        store: InboxStore,
+        types: Sequence[str] | None,
+        first_seconds: float,
+        overlap_seconds: float,
+    ) -> None:
+        self._store = store
+        self._types = types
+        self._all = types is None or "*" in types
+        self._until = int(time.time())
+        last = float(store.setting(_SETTING) or 0)
+        since = last - overlap_seconds if last else self._until - first_seconds
+        self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
+        if not self._all:
+            self.query["type"] = list(types or ())
+        self.missing = 0
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        from .receiver import fingerprint_of
+
+        kind = event["type"]
+        if self._all and kind.startswith(_OWN) and kind not in (self._types or ()):
+            return
+        body = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+        if self._store.put(event["id"], kind, body, fingerprint_of(event)) == "stored":
+            self.missing += 1
+
+    def finish(self) -> int:
+        # Only after the last page: a run that fails is repeated as a whole.
+        self._store.set_setting(_SETTING, str(self._until))
+        return self.missing
+
+
+def reconcile(
+    client: Client,
+    store: InboxStore,
+    *,
+    types: Sequence[str] | None = None,
+    first_seconds: float = FIRST_SECONDS,
+    overlap_seconds: float = OVERLAP_SECONDS,
+    path: str = "/v1/events",
+) -> int:
+    """One comparison. Returns how many events were missing and are queued now.
+
+    ``types``: as ``enabled_events`` of the endpoint has them. ``first_seconds``: how far back the
+    first run looks; later runs begin where the last one ended, ``overlap_seconds`` earlier.
+    """
+    run = _Run(store, types, first_seconds, overlap_seconds)
+    for event in client.list(path, run.query):
+        run.take(event)
+    return run.finish()
+
+
+async def async_reconcile(
+    client: AsyncClient,
+    store: InboxStore,
+    *,
+    types: Sequence[str] | None = None,
+    first_seconds: float = FIRST_SECONDS,
+    overlap_seconds: float = OVERLAP_SECONDS,
+    path: str = "/v1/events",
+) -> int:
+    """``reconcile`` for asyncio."""
+    run = await asyncio.to_thread(_Run, store, types, first_seconds, overlap_seconds)
+    async for event in client.list(path, run.query):
+        await asyncio.to_thread(run.take, event)
+    return await asyncio.to_thread(run.finish)

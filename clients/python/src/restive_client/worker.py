@@ -1,0 +1,195 @@
+"""Takes events from the inbox and gives them to the handler, with retries."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from .inbox import InboxStore, QueuedEvent
+
+#: Seconds to wait after each failure. After the last one, the event is dead.
+RETRIES = (1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0)
+#: A thread cannot be interrupted, so an event stays with it until the process ends.
+THREAD_LEASE_SECONDS = 365 * 24 * 3600.0
+#: The lease outlives the time limit, so that no event is handled twice at the same time.
+LEASE_MARGIN_SECONDS = 30.0
+#: How often the inbox is looked at: other processes may fill it.
+IDLE_SECONDS = 1.0
+#: Shortest pause, so that a wrong clock does not make it a busy loop.
+MIN_IDLE_SECONDS = 0.02
+MAX_ERROR_CHARS = 1000
+
+
+@dataclass(frozen=True)
+class Context:
+    #: Number of this attempt, from 1.
+    attempt: int
+
+
+#: Called at least once for each event, and again after an error or a crash. To make its effect
+#: happen exactly once, write the id of the event in the same transaction: see ``apply_once``.
+Handler = Callable[[dict[str, Any], Context], object]
+AsyncHandler = Callable[[dict[str, Any], Context], Union[Awaitable[object], object]]
+OnError = Callable[[Exception, Union[QueuedEvent, None], bool], None]
+
+
+class _Steps:
+    """What both workers do with the inbox."""
+
+    def __init__(
+        self, store: InboxStore, retries: Sequence[float], on_error: OnError | None
+    ) -> None:
+        self.store = store
+        self._retries = retries
+        self._on_error = on_error
+
+    def check(self, event: QueuedEvent) -> dict[str, Any]:
+        if event.attempt > len(self._retries) + 1:
+            raise RuntimeError("the process ended during the last attempt")
+        parsed: dict[str, Any] = json.loads(event.body)
+        return parsed
+
+    def failed(self, event: QueuedEvent, error: Exception) -> None:
+        at = event.attempt - 1
+        dead = at >= len(self._retries)
+        text = (str(error) or type(error).__name__)[:MAX_ERROR_CHARS]
+        self.store.fail(event.id, text, None if dead else time.time() + self._retries[at])
+        self.report(error, event, dead)
+
+    def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
+        if self._on_error:
+            self._on_error(error, event, dead)
+
+    def idle(self) -> float:
+        next_due = self.store.next_due()
+        wait = IDLE_SECONDS if next_due is None else next_due - time.time()
+        return min(max(wait, MIN_IDLE_SECONDS), IDLE_SECONDS)
+
+
+class Worker:
+    """Handles events in threads. A handler that hangs keeps one of them: set time limits in it."""
+
+    def __init__(
+        self,
+        store: InboxStore,
+        handler: Handler,
+        *,
+        concurrency: int = 1,
+        retries: Sequence[float] = RETRIES,
+        on_error: OnError | None = None,
+    ) -> None:
+        self._steps = _Steps(store, retries, on_error)
+        self._handler = handler
+        self._concurrency = concurrency
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._running: dict[str, float] = {}
+
+    def start(self) -> Worker:
+        """Begins to work, in daemon threads."""
+        for number in range(self._concurrency):
+            name = f"restive-worker-{number}"
+            thread = threading.Thread(target=self._loop, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Ends after the calls in progress, or after the timeout."""
+        self._stop.set()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def running(self) -> dict[str, float]:
+        """Ids of the events in progress, and for how many seconds. A large value is a hang."""
+        now = time.monotonic()
+        return {id: now - began for id, began in list(self._running.items())}
+
+    def once(self) -> bool:
+        """Handles one event that is due. False if there is none."""
+        event = self._steps.store.claim(time.time(), THREAD_LEASE_SECONDS)
+        if event is None:
+            return False
+        self._running[event.id] = time.monotonic()
+        try:
+            self._handler(self._steps.check(event), Context(event.attempt))
+        except Exception as error:
+            self._steps.failed(event, error)
+            return True
+        finally:
+            self._running.pop(event.id, None)
+        self._steps.store.complete(event.id)
+        return True
+
+    def _loop(self) -> None:
+        while not self._stop.is_set():
+            wait = IDLE_SECONDS
+            try:
+                wait = 0.0 if self.once() else self._steps.idle()
+            except Exception as error:
+                self._steps.report(error, None, False)
+            if wait:
+                self._stop.wait(wait)
+
+
+class AsyncWorker:
+    """Handles events in tasks; the handler may be a coroutine and has a time limit."""
+
+    def __init__(
+        self,
+        store: InboxStore,
+        handler: AsyncHandler,
+        *,
+        concurrency: int = 1,
+        timeout: float = 30.0,
+        retries: Sequence[float] = RETRIES,
+        on_error: OnError | None = None,
+    ) -> None:
+        self._steps = _Steps(store, retries, on_error)
+        self._handler = handler
+        self._concurrency = concurrency
+        self._timeout = timeout
+
+    async def run(self) -> None:
+        """Works until it is cancelled."""
+        await asyncio.gather(*(self._loop() for _ in range(self._concurrency)))
+
+    async def once(self) -> bool:
+        """Handles one event that is due. False if there is none."""
+        store = self._steps.store
+        lease = self._timeout + LEASE_MARGIN_SECONDS
+        event = await asyncio.to_thread(store.claim, time.time(), lease)
+        if event is None:
+            return False
+        try:
+            await asyncio.wait_for(self._call(event), self._timeout)
+        except asyncio.TimeoutError:
+            late = TimeoutError(f"the handler did not end within {self._timeout} s")
+            await asyncio.to_thread(self._steps.failed, event, late)
+            return True
+        except Exception as error:
+            await asyncio.to_thread(self._steps.failed, event, error)
+            return True
+        await asyncio.to_thread(store.complete, event.id)
+        return True
+
+    async def _call(self, event: QueuedEvent) -> None:
+        result = self._handler(self._steps.check(event), Context(event.attempt))
+        if inspect.isawaitable(result):
+            await result
+
+    async def _loop(self) -> None:
+        while True:
+            wait = IDLE_SECONDS
+            try:
+                wait = 0.0 if await self.once() else await asyncio.to_thread(self._steps.idle)
+            except Exception as error:
+                self._steps.report(error, None, False)
+            await asyncio.sleep(wait)

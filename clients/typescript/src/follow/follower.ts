@@ -1,0 +1,144 @@
+// The follower: one loop for all channels. It connects, resumes after the last message that it has
+// yielded, waits between attempts and reports gaps.
+
+import type { Client } from "../client.js";
+import { FollowError } from "../errors.js";
+import { pause, reconnectDelay } from "../retry.js";
+import {
+  RESET, isPast,
+  type Connection, type End, type FollowOptions, type Item, type Message, type Reset,
+} from "./message.js";
+import { poll } from "./poll.js";
+import { socket } from "./socket.js";
+import { stream } from "./stream.js";
+
+/** A connection that ends sooner may be refused for a reason that reconnecting does not change. */
+const SHORT_MS = 1000;
+
+const CHANNELS = { sse: stream, websocket: socket, poll };
+
+export type Channel = (
+  client: Client, options: FollowOptions, connection: Connection,
+) => AsyncGenerator<Item, End>;
+
+/** Use it in one `for await` loop. Leaving the loop, or `close`, ends the connection. */
+export class Follower implements AsyncIterable<Message> {
+  /** Position of the last message that was yielded. */
+  position: string | undefined;
+  readonly #client: Client;
+  readonly #options: FollowOptions;
+  readonly #stop = new AbortController();
+  #token: string | undefined;
+  #started = false;
+
+  constructor(client: Client, options: FollowOptions) {
+    this.#client = client;
+    this.#options = options;
+    if (options.since !== undefined) this.position = String(options.since);
+    const { signal } = options;
+    if (signal?.aborted) this.close();
+    signal?.addEventListener("abort", () => this.close(), { once: true });
+    if (options.channel === "poll" && !options.feed) {
+      throw new TypeError('channel "poll" needs the name of a feed');
+    }
+  }
+
+  /** Ends the loop. */
+  close(): void {
+    this.#stop.abort();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Message, void> {
+    if (this.#started) throw new TypeError("a follower can be iterated once");
+    this.#started = true;
+    const { positions } = this.#options;
+    this.position ??= (await positions?.load()) ?? undefined;
+    let failures = 0;
+    let short = 0;
+    while (!this.#stop.signal.aborted) {
+      this.#options.onState?.({ state: "connecting" });
+      const began = Date.now();
+      let opened = false;
+      const end = yield* this.#connect(() => {
+        opened = true;
+        failures = 0;
+        this.#options.onState?.({ state: "open" });
+      });
+      if (this.#stop.signal.aborted) return;
+      if (end.fatal) throw end.fatal;
+      if (end.refresh) this.#token = undefined;
+      short = Date.now() - began < SHORT_MS ? short + 1 : 0;
+      const atOnce = end.now && (opened || end.refresh) && short < 2;
+      let delay = atOnce ? 0 : (opened && end.delay) || reconnectDelay(failures);
+      if (!opened) delay = Math.max(delay, end.delay ?? 0);
+      if (!atOnce) failures += 1;
+      this.#options.onState?.({ state: "waiting", delay, error: end.error });
+      if (delay) await pause(delay, this.#stop.signal).catch(() => undefined);
+    }
+  }
+
+  /** One connection, from its begin to its end. */
+  async *#connect(onOpen: () => void): AsyncGenerator<Message, End> {
+    const abort = new AbortController();
+    const cancel = () => abort.abort();
+    this.#stop.signal.addEventListener("abort", cancel);
+    const { channel = "sse", positions } = this.#options;
+    try {
+      const connection = { position: this.position, token: await this.#newToken(), abort };
+      const items = CHANNELS[channel](this.#client, this.#options, connection);
+      for (;;) {
+        const step = await items.next();
+        if (this.#stop.signal.aborted) return {};
+        if (step.done) return step.value;
+        const item = step.value;
+        if ("open" in item) onOpen();
+        const message = "message" in item ? item.message : undefined;
+        const position = message ? message.position : (item as { position?: string }).position;
+        // The first position of a resumed connection may be after a gap that the next message
+        // reports, so only that message may move the position there.
+        if ("open" in item && this.position !== undefined) continue;
+        if (message?.type === RESET) {
+          await this.#reset(message);
+          if (!this.#options.onReset) yield message;
+        } else if (message) {
+          if (position !== undefined && isPast(position, this.position)) continue;
+          if (position !== undefined) this.position = position;
+          yield message;
+        } else if (position === undefined || isPast(position, this.position)) {
+          continue;
+        } else {
+          this.position = position;
+        }
+        if (position !== undefined && positions) await this.#save(position);
+      }
+    } catch (error) {
+      return error instanceof FollowError ? { fatal: error } : { error };
+    } finally {
+      this.#stop.signal.removeEventListener("abort", cancel);
+      abort.abort();
+    }
+  }
+
+  async #reset(message: Message): Promise<void> {
+    try {
+      await this.#options.onReset?.(message.data as Reset);
+    } catch (cause) {
+      throw new FollowError("onReset failed; the position stays before the gap", { cause });
+    }
+    // Not before the callback: if it fails, the gap is reported again after a restart.
+    this.position = message.position ?? this.position;
+  }
+
+  async #save(position: string): Promise<void> {
+    try {
+      await this.#options.positions?.save(position);
+    } catch (cause) {
+      throw new FollowError("the position was not saved", { cause });
+    }
+  }
+
+  async #newToken(): Promise<string | undefined> {
+    this.#token ??= await this.#options.token?.();
+    return this.#token;
+  }
+}

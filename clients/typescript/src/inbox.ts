@@ -1,0 +1,201 @@
+// The durable queue between the receiver and the workers, as an interface, and one in memory for
+// tests. `restive-client/node` has stores in a file and in SQLite.
+
+export interface NewEvent {
+  id: string;
+  type: string;
+  /** JSON text, as it was received. */
+  body: string;
+  /** Equal for all deliveries of the same event. */
+  fingerprint: string;
+  /** `reconcile`: read from the provider's API. */
+  source: "webhook" | "reconcile";
+}
+
+export interface QueuedEvent {
+  id: string;
+  type: string;
+  body: string;
+  /** Number of this attempt, from 1. */
+  attempt: number;
+}
+
+export interface DeadEvent {
+  id: string;
+  type: string;
+  attempts: number;
+  error: string;
+}
+
+export interface InboxCounts {
+  pending: number;
+  done: number;
+  dead: number;
+}
+
+export interface InboxStore {
+  /**
+   * Stores an event unless its id is known. Returns when it is durable. `different`: the id is
+   * known with another fingerprint.
+   */
+  put(event: NewEvent): Promise<"stored" | "known" | "different">;
+  /**
+   * Takes one event that is due, for `leaseMs`: if it is neither completed nor failed by then,
+   * because the process ended, it is due again.
+   */
+  claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined>;
+  complete(id: string): Promise<void>;
+  /** `retryAt` undefined: the event is dead until `retry`. */
+  fail(id: string, error: string, retryAt: number | undefined): Promise<void>;
+  /** Unix milliseconds at which the next event is due; undefined if none waits. */
+  nextDue(): Promise<number | undefined>;
+  counts(): Promise<InboxCounts>;
+  dead(limit: number): Promise<DeadEvent[]>;
+  /** Makes a dead event due again. */
+  retry(id: string): Promise<boolean>;
+  /** Forgets completed events that were received before this time. */
+  prune(before: number): Promise<number>;
+  /** Small values that must survive a restart, such as the time of the last reconciliation. */
+  setting(name: string): Promise<string | undefined>;
+  setSetting(name: string, value: string): Promise<void>;
+}
+
+/** How long ids are remembered: longer than the provider keeps events (30 days and 7 more). */
+export const REMEMBER_MS = 40 * 24 * 3600 * 1000;
+
+export interface Entry {
+  id: string;
+  type: string;
+  fingerprint: string;
+  receivedAt: number;
+  /** Absent when the event is done. */
+  body?: string;
+  state: "pending" | "done" | "dead";
+  attempts: number;
+  dueAt: number;
+  error?: string;
+}
+
+/** Keeps everything in memory: for tests, and as the index of a store that has a journal. */
+export class MemoryStore implements InboxStore {
+  protected readonly entries = new Map<string, Entry>();
+  protected readonly settings = new Map<string, string>();
+  /** Ids of pending events in the order of their arrival. */
+  readonly #pending = new Set<string>();
+
+  async put(event: NewEvent): Promise<"stored" | "known" | "different"> {
+    const known = this.check(event);
+    if (known) return known;
+    this.insert(event, Date.now());
+    return "stored";
+  }
+
+  protected check(event: NewEvent): "known" | "different" | undefined {
+    const known = this.entries.get(event.id);
+    if (!known) return undefined;
+    return known.fingerprint === event.fingerprint ? "known" : "different";
+  }
+
+  protected insert({ id, type, body, fingerprint }: Omit<NewEvent, "source">, at: number): void {
+    const entry: Entry = {
+      id, type, body, fingerprint, receivedAt: at, state: "pending", attempts: 0, dueAt: 0,
+    };
+    this.entries.set(id, entry);
+    this.#pending.add(id);
+  }
+
+  async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
+    for (const id of this.#pending) {
+      const entry = this.entries.get(id) as Entry;
+      if (entry.dueAt > now) continue;
+      entry.dueAt = now + leaseMs;
+      entry.attempts += 1;
+      const { type, body = "", attempts } = entry;
+      return { id, type, body, attempt: attempts };
+    }
+    return undefined;
+  }
+
+  async complete(id: string): Promise<void> {
+    this.finish(id);
+  }
+
+  protected finish(id: string): void {
+    const entry = this.entries.get(id);
+    if (!entry) return;
+    entry.state = "done";
+    delete entry.body;
+    this.#pending.delete(id);
+  }
+
+  async fail(id: string, error: string, retryAt: number | undefined): Promise<void> {
+    this.setFailed(id, error, retryAt);
+  }
+
+  protected setFailed(id: string, error: string, retryAt: number | undefined): void {
+    const entry = this.entries.get(id);
+    if (!entry || entry.state === "done") return;
+    entry.error = error;
+    if (retryAt === undefined) {
+      entry.state = "dead";
+      this.#pending.delete(id);
+    } else {
+      entry.dueAt = retryAt;
+    }
+  }
+
+  async nextDue(): Promise<number | undefined> {
+    let next: number | undefined;
+    for (const id of this.#pending) {
+      const { dueAt } = this.entries.get(id) as Entry;
+      if (next === undefined || dueAt < next) next = dueAt;
+    }
+    return next;
+  }
+
+  async counts(): Promise<InboxCounts> {
+    const counts = { pending: 0, done: 0, dead: 0 };
+    for (const { state } of this.entries.values()) counts[state] += 1;
+    return counts;
+  }
+
+  async dead(limit: number): Promise<DeadEvent[]> {
+    const dead: DeadEvent[] = [];
+    for (const { id, type, attempts, error = "", state } of this.entries.values()) {
+      if (state === "dead" && dead.length < limit) dead.push({ id, type, attempts, error });
+    }
+    return dead;
+  }
+
+  async retry(id: string): Promise<boolean> {
+    return this.revive(id);
+  }
+
+  protected revive(id: string): boolean {
+    const entry = this.entries.get(id);
+    if (entry?.state !== "dead") return false;
+    entry.state = "pending";
+    entry.attempts = 0;
+    entry.dueAt = 0;
+    this.#pending.add(id);
+    return true;
+  }
+
+  async prune(before: number): Promise<number> {
+    let count = 0;
+    for (const [id, entry] of this.entries) {
+      if (entry.state !== "done" || entry.receivedAt >= before) continue;
+      this.entries.delete(id);
+      count += 1;
+    }
+    return count;
+  }
+
+  async setting(name: string): Promise<string | undefined> {
+    return this.settings.get(name);
+  }
+
+  async setSetting(name: string, value: string): Promise<void> {
+    this.settings.set(name, value);
+  }
+}

@@ -1,0 +1,227 @@
+// The inbox in one file, for Node without SQLite: a journal of JSON lines, read at the start. All
+// ids are in memory, some 200 bytes each; with more than a million a month, use `SqliteStore`.
+
+import { open, readFile, rename, type FileHandle } from "node:fs/promises";
+import { dirname } from "node:path";
+
+import { MemoryStore, REMEMBER_MS, type Entry, type NewEvent } from "../inbox.js";
+import { lock, unlock } from "./lock.js";
+
+/** One change. `put` and `set` are synced; the others may be repeated after a power cut. */
+type Line =
+  | { o: "put"; i: string; t: string; b: string; f: string; at: number }
+  | { o: "claim"; i: string }
+  | { o: "done"; i: string }
+  | { o: "fail"; i: string; e: string; r?: number }
+  | { o: "retry"; i: string }
+  | { o: "set"; n: string; v: string }
+  /** A finished event, after the journal was rewritten. */
+  | { o: "old"; i: string; t: string; f: string; at: number };
+
+interface Waiting {
+  line: string;
+  sync: boolean;
+  done: (error?: unknown) => void;
+}
+
+/** The journal is rewritten when it has this size and is mostly out of date. */
+const REWRITE_BYTES = 16 * 1024 * 1024;
+
+export class FileStore extends MemoryStore {
+  readonly #path: string;
+  #file: FileHandle;
+  #size = 0;
+  #liveBytes = 0;
+  #queue: Waiting[] = [];
+  #writing: Promise<void> | undefined;
+
+  private constructor(path: string, file: FileHandle) {
+    super();
+    this.#path = path;
+    this.#file = file;
+  }
+
+  /** Opens or creates the journal. Only one process may have it open. */
+  static async open(path: string): Promise<FileStore> {
+    await lock(`${path}.lock`);
+    try {
+      const store = new FileStore(path, await open(path, "a+"));
+      await store.#load();
+      return store;
+    } catch (error) {
+      await unlock(`${path}.lock`);
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    while (this.#writing) await this.#writing;
+    await this.#file.close();
+    await unlock(`${this.#path}.lock`);
+  }
+
+  override async put(event: NewEvent): Promise<"stored" | "known" | "different"> {
+    const known = this.check(event);
+    if (known) {
+      // Perhaps another request has just brought it, and it is not durable yet.
+      await this.#write(undefined, true);
+      return this.entries.has(event.id) ? known : this.put(event);
+    }
+    const at = Date.now();
+    const { id, type, body, fingerprint } = event;
+    this.insert(event, at);
+    try {
+      await this.#write({ o: "put", i: id, t: type, b: body, f: fingerprint, at }, true);
+    } catch (error) {
+      this.finish(id);
+      this.entries.delete(id);
+      throw error;
+    }
+    return "stored";
+  }
+
+  override async claim(now: number, leaseMs: number) {
+    const event = await super.claim(now, leaseMs);
+    if (event) await this.#write({ o: "claim", i: event.id }, false);
+    return event;
+  }
+
+  override async complete(id: string): Promise<void> {
+    this.finish(id);
+    await this.#write({ o: "done", i: id }, false);
+  }
+
+  override async fail(id: string, error: string, retryAt: number | undefined): Promise<void> {
+    this.setFailed(id, error, retryAt);
+    const at = retryAt === undefined ? {} : { r: retryAt };
+    await this.#write({ o: "fail", i: id, e: error, ...at }, false);
+  }
+
+  override async retry(id: string): Promise<boolean> {
+    const found = this.revive(id);
+    if (found) await this.#write({ o: "retry", i: id }, true);
+    return found;
+  }
+
+  override async setSetting(name: string, value: string): Promise<void> {
+    await super.setSetting(name, value);
+    await this.#write({ o: "set", n: name, v: value }, true);
+  }
+
+  async #load(): Promise<void> {
+    const bytes = await readFile(this.#path);
+    // The last line is incomplete if the process was killed while it wrote; nobody was told that
+    // it was stored.
+    const end = bytes.lastIndexOf(10) + 1;
+    const lines = bytes.subarray(0, end).toString("utf8").split("\n");
+    lines.pop();
+    lines.forEach((line, index) => {
+      try {
+        this.#apply(JSON.parse(line) as Line);
+      } catch (cause) {
+        throw new Error(`${this.#path}:${index + 1}: not a line of an inbox journal`, { cause });
+      }
+    });
+    this.#size = end;
+    if (end < bytes.length) await this.#file.truncate(end);
+    await this.prune(Date.now() - REMEMBER_MS);
+    await this.#rewrite();
+  }
+
+  #apply(line: Line): void {
+    switch (line.o) {
+      case "put":
+        return this.insert({ id: line.i, type: line.t, body: line.b, fingerprint: line.f }, line.at);
+      case "old": {
+        this.insert({ id: line.i, type: line.t, body: "", fingerprint: line.f }, line.at);
+        return this.finish(line.i);
+      }
+      case "claim": {
+        const entry = this.entries.get(line.i);
+        if (entry) entry.attempts += 1;
+        return;
+      }
+      case "done":
+        return this.finish(line.i);
+      case "fail":
+        return this.setFailed(line.i, line.e, line.r);
+      case "retry":
+        return void this.revive(line.i);
+      case "set":
+        return void this.settings.set(line.n, line.v);
+      default:
+        throw new Error("unknown line");
+    }
+  }
+
+  /** Returns when the line is written, and with `sync` when it survives a power cut. */
+  #write(line: Line | undefined, sync: boolean): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const done = (error?: unknown) => (error ? reject(error) : resolve());
+      this.#queue.push({ line: line ? `${JSON.stringify(line)}\n` : "", sync, done });
+      this.#writing ??= this.#flush();
+    });
+  }
+
+  /** Writes what waits, as one batch with one sync, until nothing waits. */
+  async #flush(): Promise<void> {
+    // Lets the requests of this moment join the batch.
+    await Promise.resolve();
+    while (this.#queue.length > 0) {
+      const batch = this.#queue.splice(0);
+      let failed: unknown;
+      try {
+        const bytes = Buffer.from(batch.map(({ line }) => line).join(""));
+        if (bytes.length > 0) await this.#file.appendFile(bytes);
+        if (batch.some(({ sync }) => sync)) await this.#file.datasync();
+        this.#size += bytes.length;
+      } catch (error) {
+        failed = error ?? new Error("the journal could not be written");
+        // A part of the batch may be in the file. What was not acknowledged must not be there.
+        await this.#file.truncate(this.#size).catch(() => undefined);
+      }
+      for (const { done } of batch) done(failed);
+      if (!failed) await this.#rewriteIfLarge();
+    }
+    this.#writing = undefined;
+  }
+
+  async #rewriteIfLarge(): Promise<void> {
+    if (this.#size < REWRITE_BYTES || this.#size < 2 * this.#liveBytes) return;
+    await this.prune(Date.now() - REMEMBER_MS);
+    await this.#rewrite().catch(() => undefined);
+  }
+
+  /** Replaces the journal by one that has only what still counts. */
+  async #rewrite(): Promise<void> {
+    let text = "";
+    const add = (line: Line) => (text += `${JSON.stringify(line)}\n`);
+    for (const [n, v] of this.settings) add({ o: "set", n, v });
+    for (const entry of this.entries.values()) this.#describe(entry).forEach(add);
+    const bytes = Buffer.from(text);
+    const next = await open(`${this.#path}.new`, "w");
+    await next.writeFile(bytes);
+    await next.sync();
+    await next.close();
+    await rename(`${this.#path}.new`, this.#path);
+    const folder = await open(dirname(this.#path), "r");
+    await folder.sync();
+    await folder.close();
+    const old = this.#file;
+    this.#file = await open(this.#path, "a+");
+    await old.close();
+    this.#size = this.#liveBytes = bytes.length;
+  }
+
+  #describe(entry: Entry): Line[] {
+    const { id: i, type: t, fingerprint: f, receivedAt: at, body: b = "" } = entry;
+    if (entry.state === "done") return [{ o: "old", i, t, f, at }];
+    const lines: Line[] = [{ o: "put", i, t, b, f, at }];
+    for (let count = 0; count < entry.attempts; count += 1) lines.push({ o: "claim", i });
+    if (entry.error !== undefined) {
+      const due = entry.state === "dead" ? {} : { r: entry.dueAt };
+      lines.push({ o: "fail", i, e: entry.error, ...due });
+    }
+    return lines;
+  }
+}

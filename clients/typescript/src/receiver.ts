@@ -1,0 +1,252 @@
+// The receiver of webhooks: verifies, parses, and puts each event into a durable queue before it
+// answers. The work is done afterwards, by a `Worker`. Runs on every platform with `fetch`; the
+// durable stores and the handler for Express are in `restive-client/node`.
+
+import type { Event } from "./event.js";
+import type { InboxStore, NewEvent } from "./inbox.js";
+import { bytesOf, sha256 } from "./mac.js";
+import {
+  SignatureError, parseSecrets, verify,
+  type HeaderSource, type Verified, type VerifyOptions,
+} from "./webhook.js";
+
+export * from "./inbox.js";
+export * from "./reconcile.js";
+export { Worker } from "./worker.js";
+export type { Handler, HandlerContext, WorkerOptions } from "./worker.js";
+
+/** An event of a restive service is at most 1 MiB by default; with its envelope it is larger. */
+export const MAX_BODY_BYTES = 2 * 1024 * 1024;
+/** Providers wait 5 to 30 s. An answer that comes later counts as failed. */
+const STORE_MS = 4500;
+
+export interface ReceiverOptions extends VerifyOptions {
+  store: InboxStore;
+  /** Default: 2 MiB. */
+  maxBodyBytes?: number;
+  /** The id by which deliveries are deduplicated. Default: `id` of the event. */
+  eventId?: (event: Record<string, unknown>, verified: Verified) => string | undefined;
+  /** Called for each request that was not accepted, and for a known id with another body. */
+  onProblem?: (problem: Problem) => void;
+}
+
+export interface Problem {
+  status: number;
+  code: string;
+  message: string;
+  /** Why a signature was refused. */
+  error?: SignatureError;
+  eventId?: string;
+}
+
+/** What to answer: a status and a JSON body. */
+export interface Answer {
+  status: number;
+  body: string;
+  headers: Record<string, string>;
+}
+
+export class Receiver {
+  readonly #options: ReceiverOptions;
+  readonly maxBodyBytes: number;
+
+  constructor(options: ReceiverOptions) {
+    // A wrong setting must stop the program, not each request.
+    parseSecrets(options.secrets);
+    this.#options = options;
+    this.maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
+  }
+
+  /** Handles one request, whose body is exactly as it was received. Never throws. */
+  async accept(method: string, headers: HeaderSource, body: Uint8Array): Promise<Answer> {
+    if (method !== "POST") {
+      const answer = this.#refuse({ status: 405, code: "method_not_allowed", message: "send a POST" });
+      return { ...answer, headers: { ...answer.headers, Allow: "POST" } };
+    }
+    if (body.length > this.maxBodyBytes) return this.tooLarge();
+    let verified: Verified;
+    try {
+      verified = await verify(headers, body, this.#options);
+    } catch (error) {
+      if (!(error instanceof SignatureError)) return this.#failed(error);
+      const code = `signature_${error.reason}`;
+      return this.#refuse({ status: 401, code, message: error.message, error });
+    }
+    const event = parseEvent(body);
+    if (typeof event === "string") {
+      return this.#refuse({ status: 400, code: "invalid_body", message: event });
+    }
+    const id = (this.#options.eventId ?? defaultId)(event, verified);
+    if (typeof id !== "string" || id === "" || id.length > 255) {
+      const message = "the event has no usable id: a text of 1 to 255 characters";
+      return this.#refuse({ status: 400, code: "invalid_id", message });
+    }
+    let fingerprint: string;
+    try {
+      fingerprint = await fingerprintOf(event);
+    } catch {
+      const message = "the body is nested too deeply";
+      return this.#refuse({ status: 400, code: "invalid_body", message });
+    }
+    try {
+      const type = String(event["type"] ?? "");
+      return await this.#store({
+        id, type, body: new TextDecoder().decode(body), fingerprint, source: "webhook",
+      });
+    } catch (error) {
+      return this.#failed(error, id);
+    }
+  }
+
+  /** For handlers that stop reading at the limit. */
+  tooLarge(): Answer {
+    const message = `the body is larger than ${this.maxBodyBytes} bytes`;
+    return this.#refuse({ status: 413, code: "body_too_large", message });
+  }
+
+  /** The body ended before its declared length. */
+  incomplete(): Answer {
+    const message = "the body ended too early";
+    return this.#refuse({ status: 400, code: "body_incomplete", message });
+  }
+
+  /** A parser has consumed the bytes, so the signature cannot be verified: a mistake of the setup. */
+  bodyParsed(): Answer {
+    const message = "the body was parsed before the receiver saw it: mount the receiver before " +
+      "express.json()";
+    return this.#refuse({ status: 500, code: "body_parsed", message });
+  }
+
+  async #store(event: NewEvent): Promise<Answer> {
+    const { id } = event;
+    const result = await within(STORE_MS, this.#options.store.put(event));
+    if (result === "different") {
+      const message = `event ${id} is known with another content; this one is not processed`;
+      this.#options.onProblem?.({ status: 200, code: "different_body", message, eventId: id });
+    }
+    const duplicate = result !== "stored";
+    return answer(200, { received: true, ...(duplicate && { duplicate }) });
+  }
+
+  #refuse(problem: Problem): Answer {
+    this.#options.onProblem?.(problem);
+    const { status, code, message } = problem;
+    return answer(status, { error: { code, message } });
+  }
+
+  /** Nothing was stored for certain, so the provider must send it again. */
+  #failed(error: unknown, eventId?: string): Answer {
+    const message = `the event could not be stored: ${(error as Error)?.message ?? error}`;
+    this.#options.onProblem?.({
+      status: 503, code: "store_failed", message, ...(eventId !== undefined && { eventId }),
+    });
+    // The reason may contain paths of this machine; the operator has it from `onProblem`.
+    return answer(503, { error: { code: "store_failed", message: "the event was not stored" } });
+  }
+}
+
+/** A handler for platforms whose servers use `Request` and `Response`. */
+export function fetchHandler(receiver: Receiver): (request: Request) => Promise<Response> {
+  return async (request) => {
+    const body = await readBody(request, receiver.maxBodyBytes);
+    const result = typeof body === "string"
+      ? body === "too_large" ? receiver.tooLarge() : receiver.incomplete()
+      : await receiver.accept(request.method, request.headers, body);
+    return new Response(result.body, { status: result.status, headers: result.headers });
+  };
+}
+
+/** Reads at most the limit, so that a large body costs no memory. */
+async function readBody(
+  request: Request, limit: number,
+): Promise<Uint8Array | "too_large" | "incomplete"> {
+  if (Number(request.headers.get("content-length") ?? 0) > limit) return "too_large";
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  try {
+    const reader = request.body?.getReader();
+    for (;;) {
+      const step = await reader?.read();
+      if (!step || step.done) break;
+      size += step.value.length;
+      if (size > limit) {
+        await reader?.cancel();
+        return "too_large";
+      }
+      chunks.push(step.value);
+    }
+  } catch {
+    return "incomplete";
+  }
+  return join(chunks, size);
+}
+
+export function join(chunks: readonly Uint8Array[], size: number): Uint8Array {
+  const body = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    body.set(chunk, at);
+    at += chunk.length;
+  }
+  return body;
+}
+
+/** The event, or why the body is none. */
+function parseEvent(body: Uint8Array): Record<string, unknown> | string {
+  let text: string;
+  try {
+    text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body);
+  } catch {
+    return "the body is not UTF-8";
+  }
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return "the body is not JSON";
+  }
+  if (typeof value !== "object" || value === null || Array.isArray(value)) {
+    return "the body is not a JSON object";
+  }
+  return value as Record<string, unknown>;
+}
+
+/** The id of the message is signed only in Standard Webhooks. */
+function defaultId(event: Record<string, unknown>, verified: Verified): string | undefined {
+  const id = event["id"];
+  return typeof id === "string" ? id : verified.id;
+}
+
+/**
+ * The same for each delivery of an event: `pending_webhooks` counts deliveries, so it may change
+ * between two of them.
+ */
+export async function fingerprintOf(event: object): Promise<string> {
+  return sha256(bytesOf(canonical({ ...event, pending_webhooks: undefined })));
+}
+
+function canonical(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
+  if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null";
+  const members = Object.entries(value).filter(([, one]) => one !== undefined);
+  members.sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${members.map(([name, one]) => `${JSON.stringify(name)}:${canonical(one)}`).join(",")}}`;
+}
+
+function answer(status: number, body: object): Answer {
+  return { status, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+}
+
+async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`the store did not answer within ${ms} ms`)), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+export type { Event };

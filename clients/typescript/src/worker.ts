@@ -1,0 +1,130 @@
+// Takes events from the inbox and gives them to the handler, with retries.
+
+import type { Event } from "./event.js";
+import type { InboxStore, QueuedEvent } from "./inbox.js";
+import { pause } from "./retry.js";
+
+export interface HandlerContext {
+  /** Number of this attempt, from 1. */
+  attempt: number;
+  /** Aborted when the time limit of the handler is reached, or the worker stops. */
+  signal: AbortSignal;
+}
+
+/**
+ * Called at least once for each event, and again after an error or a crash. To make its effect
+ * happen exactly once, write the id of the event in the same transaction: see `applyOnce`.
+ */
+export type Handler = (event: Event, context: HandlerContext) => void | Promise<void>;
+
+export interface WorkerOptions {
+  /** Events that are handled at the same time. Default: 1. */
+  concurrency?: number;
+  /** Milliseconds for one call of the handler. Default: 30,000. */
+  timeout?: number;
+  /** Milliseconds to wait after each failure. After the last one, the event is dead. */
+  retries?: readonly number[];
+  /** Called after each failed attempt. */
+  onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
+}
+
+const RETRIES = [1_000, 5_000, 30_000, 300_000, 1_800_000, 7_200_000];
+/** The lease outlives the time limit, so that no event is handled twice at the same time. */
+const LEASE_MARGIN_MS = 30_000;
+/** How often the inbox is looked at without a wake-up: other processes may fill it. */
+const IDLE_MS = 1_000;
+const MAX_ERROR_CHARS = 1_000;
+
+export class Worker {
+  readonly #store: InboxStore;
+  readonly #handler: Handler;
+  readonly #options: Required<Omit<WorkerOptions, "onError">> & Pick<WorkerOptions, "onError">;
+  readonly #stop = new AbortController();
+  readonly #running: Promise<void>[] = [];
+
+  constructor(store: InboxStore, handler: Handler, options: WorkerOptions = {}) {
+    this.#store = store;
+    this.#handler = handler;
+    this.#options = { concurrency: 1, timeout: 30_000, retries: RETRIES, ...options };
+  }
+
+  /** Begins to work, in the background. */
+  start(): this {
+    for (let count = 0; count < this.#options.concurrency; count += 1) {
+      this.#running.push(this.#loop());
+    }
+    return this;
+  }
+
+  /** Ends after the calls in progress. */
+  async stop(): Promise<void> {
+    this.#stop.abort();
+    await Promise.all(this.#running);
+  }
+
+  /** Handles one event that is due. False if there is none. */
+  async once(): Promise<boolean> {
+    const { timeout } = this.#options;
+    const event = await this.#store.claim(Date.now(), timeout + LEASE_MARGIN_MS);
+    if (!event) return false;
+    try {
+      if (event.attempt > this.#options.retries.length + 1) {
+        throw new Error("the process ended during the last attempt");
+      }
+      await this.#call(event);
+    } catch (error) {
+      await this.#failed(event, error);
+      return true;
+    }
+    await this.#store.complete(event.id);
+    return true;
+  }
+
+  async #loop(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      let busy = false;
+      try {
+        busy = await this.once();
+      } catch (error) {
+        // The store failed. The event keeps its lease and is due again afterwards.
+        this.#options.onError?.(error, { id: "", type: "", body: "", attempt: 0 }, false);
+      }
+      if (!busy) await pause(await this.#idle(), signal).catch(() => undefined);
+    }
+  }
+
+  async #idle(): Promise<number> {
+    const next = await this.#store.nextDue().catch(() => undefined);
+    const wait = next === undefined ? IDLE_MS : next - Date.now();
+    return Math.min(Math.max(wait, 20), IDLE_MS);
+  }
+
+  async #call(event: QueuedEvent): Promise<void> {
+    const { timeout } = this.#options;
+    const abort = new AbortController();
+    const message = `the handler did not end within ${timeout} ms`;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        abort.abort(new Error(message));
+        reject(new Error(message));
+      }, timeout);
+    });
+    try {
+      const context = { attempt: event.attempt, signal: abort.signal };
+      const parsed = JSON.parse(event.body) as Event;
+      await Promise.race([Promise.resolve(this.#handler(parsed, context)), late]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #failed(event: QueuedEvent, error: unknown): Promise<void> {
+    const delay = this.#options.retries[event.attempt - 1];
+    const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
+    const retryAt = delay === undefined ? undefined : Date.now() + delay;
+    await this.#store.fail(event.id, text, retryAt);
+    this.#options.onError?.(error, event, delay === undefined);
+  }
+}

@@ -60,7 +60,7 @@ def _body_variants(body: bytes) -> Iterator[tuple[str, bytes]]:
                 ("indented by two", {"indent": 2}),
                 ("indented by four", {"indent": 4}),
             ):
-                text = json.dumps(value, ensure_ascii=ascii, **options)  # type: ignore[arg-type]
+                text = json.dumps(value, ensure_ascii=ascii, **options)
                 yield what + escaped, text.encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         return  # Not JSON: there is nothing to write in another way.

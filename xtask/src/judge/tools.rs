@@ -35,7 +35,28 @@ impl Tools {
             "cannot install the Node tools (needs Node 20 or later with npm, \
              and the npm registry)",
         )?;
+        tools.install_clients().context(
+            "cannot install what tests the clients (needs Python 3.10, Node 20 and the registries)",
+        )?;
         Ok(tools)
+    }
+
+    /// What builds and tests the packages under clients/, apart from the judges: the packages are
+    /// tested with the libraries that they name and no others.
+    fn install_clients(&self) -> Result<()> {
+        let python = ["clients/requirements.txt"];
+        self.once("clients/python", &python, |folder, manifests| {
+            install_python(folder, &manifests.join("clients"))
+        })?;
+        let node = ["clients/package.json", "clients/package-lock.json"];
+        self.once("clients/node", &node, |folder, manifests| {
+            install_node(folder, &manifests.join("clients"))
+        })
+    }
+
+    /// The folder with `python` and `node` of the clients.
+    pub fn clients(&self) -> PathBuf {
+        self.home.join("clients")
     }
 
     /// A program of the Python environment.
@@ -229,7 +250,7 @@ mod tests {
 
     #[test]
     fn every_manifest_pins_exact_versions() {
-        for file in ["requirements.txt", "autobahn.txt"] {
+        for file in ["requirements.txt", "autobahn.txt", "clients/requirements.txt"] {
             let text = fs::read_to_string(manifests().join(file)).unwrap();
             for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
                 assert!(line.contains("=="), "not pinned: {line}");
@@ -239,7 +260,10 @@ mod tests {
         for package in ["spectral-cli", "standardwebhooks", "stripe", "svix"] {
             assert!(text.contains(package), "{package}");
         }
-        assert!(!text.contains('^') && !text.contains('~'));
+        let clients = fs::read_to_string(manifests().join("clients/package.json")).unwrap();
+        for text in [text, clients] {
+            assert!(!text.contains('^') && !text.contains('~'));
+        }
     }
 
     #[test]

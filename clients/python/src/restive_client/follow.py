@@ -184,7 +184,11 @@ class Follower:
 
 
 class AsyncFollower:
-    """``Follower`` for asyncio: ``async for``; its callbacks may be coroutines."""
+    """``Follower`` for asyncio: ``async for``; its callbacks may be coroutines.
+
+    A loop that is left with ``break`` keeps its connection until the follower is closed: use
+    ``async with``, or ``await follower.aclose()``.
+    """
 
     def __init__(self, client: AsyncClient, **options: Any) -> None:
         self._client = client
@@ -193,6 +197,7 @@ class AsyncFollower:
         self._stopped = False
         self._task: asyncio.Future[Any] | None = None
         self._token: str | None = None
+        self._loop: AsyncGenerator[Message, None] | None = None
 
     @property
     def position(self) -> str | None:
@@ -200,11 +205,28 @@ class AsyncFollower:
         return self._progress.position
 
     def close(self) -> None:
+        """Ends the loop."""
         self._stopped = True
         if self._task:
             self._task.cancel()
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
+    async def aclose(self) -> None:
+        """Ends the loop and its connection. Not from within the loop."""
+        self.close()
+        if self._loop:
+            await self._loop.aclose()
+
+    async def __aenter__(self) -> AsyncFollower:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        self._loop = self._run()
+        return self._loop
+
+    async def _run(self) -> AsyncGenerator[Message, None]:
         progress, options = self._progress, self._options
         if progress.position is None and options.positions:
             progress.position = await _result(options.positions.load())
@@ -213,11 +235,15 @@ class AsyncFollower:
             began = time.monotonic()
             progress.opened = False
             end = End()
-            async for found in self._connect():
-                if isinstance(found, End):
-                    end = found
-                else:
-                    yield found
+            connection = self._connect()
+            try:
+                async for found in connection:
+                    if isinstance(found, End):
+                        end = found
+                    else:
+                        yield found
+            finally:
+                await connection.aclose()
             if self._stopped:
                 return
             if end.fatal:
@@ -228,7 +254,7 @@ class AsyncFollower:
             self._report("waiting", delay, end.error)
             await self._step(asyncio.sleep(delay))
 
-    async def _connect(self) -> AsyncIterator[Message | End]:
+    async def _connect(self) -> AsyncGenerator[Message | End, None]:
         try:
             if self._token is None and self._options.token:
                 self._token = await _result(self._options.token())

@@ -1,0 +1,388 @@
+"""The receiver: what it answers to each kind of request, what it stores, and what workers do."""
+
+import asyncio
+import io
+import json
+import os
+import socket
+import sqlite3
+import tempfile
+import threading
+import time
+import unittest
+from wsgiref.validate import validator
+
+import httpx
+import standardwebhooks
+import stripe
+import svix
+import uvicorn
+from harness import eventually
+from restive_client.receiver import (
+    AsyncWorker,
+    Receiver,
+    SqliteInbox,
+    Worker,
+    apply_once,
+    asgi_app,
+    reconcile,
+    wsgi_app,
+)
+from restive_client.webhook import sign, verify
+
+SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
+OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"
+LIMIT = 4096
+
+
+def event(id, **more):
+    return json.dumps({"id": id, "object": "event", "type": "book.created", **more}).encode()
+
+
+def signed(body, secrets=SECRET, timestamp=None):
+    return sign(body, secrets, id="evt_1", timestamp=timestamp)
+
+
+def timestamped(body):
+    """Without the signed id of Standard Webhooks."""
+    return {"Restive-Signature": signed(body)["Restive-Signature"]}
+
+
+def now():
+    return int(time.time())
+
+
+EVENT = event("evt_1")
+LONG = event("x" * 256)
+# name, method, headers, body, expected status, expected code
+BAD = [
+    ("unsigned", "POST", {}, EVENT, 401, "signature_missing"),
+    ("wrong secret", "POST", signed(EVENT, OTHER), EVENT, 401, "signature_no_match"),
+    ("stale", "POST", signed(EVENT, timestamp=now() - 4000), EVENT, 401, "signature_too_old"),
+    ("future", "POST", signed(EVENT, timestamp=now() + 4000), EVENT, 401, "signature_too_new"),
+    ("truncated body", "POST", signed(EVENT), EVENT[:-3], 401, "signature_no_match"),
+    ("empty body, unsigned", "POST", {}, b"", 401, "signature_missing"),
+    ("empty body, signed", "POST", signed(b""), b"", 400, "invalid_body"),
+    ("10 MB", "POST", {}, b"a" * 10_000_000, 413, "body_too_large"),
+    ("not JSON", "POST", signed(b"hello"), b"hello", 400, "invalid_body"),
+    ("NaN", "POST", signed(b'{"id":"e","a":NaN}'), b'{"id":"e","a":NaN}', 400, "invalid_body"),
+    ("an array", "POST", signed(b"[1]"), b"[1]", 400, "invalid_body"),
+    ("a number", "POST", signed(b"7"), b"7", 400, "invalid_body"),
+    ("not UTF-8", "POST", signed(b"{\xff}"), b"{\xff}", 400, "invalid_body"),
+    ("id is a number", "POST", timestamped(b'{"id":7}'), b'{"id":7}', 400, "invalid_id"),
+    ("id is too long", "POST", signed(LONG), LONG, 400, "invalid_id"),
+    ("a GET", "GET", {}, b"", 405, "method_not_allowed"),
+]
+
+
+class Uvicorn:
+    """A real ASGI server."""
+
+    def __init__(self, app):
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, log_level="critical")
+        self._server = uvicorn.Server(config)
+        run = self._server.run
+        self._thread = threading.Thread(target=run, args=([self._socket],), daemon=True)
+        self._thread.start()
+        eventually(lambda: self._server.started, "the ASGI server")
+        self.url = "http://127.0.0.1:%d/hook" % self._socket.getsockname()[1]
+
+    def close(self):
+        self._server.should_exit = True
+        self._thread.join(10)
+        self._socket.close()
+
+
+class Handlers(unittest.TestCase):
+    def senders(self, receiver):
+        """Each handler as a function from a request to its status and body."""
+        uvicorn_server = Uvicorn(asgi_app(receiver))
+        self.addCleanup(uvicorn_server.close)
+        wsgi = httpx.Client(transport=httpx.WSGITransport(app=validator(wsgi_app(receiver))))
+        plain = httpx.Client()
+        for client in (wsgi, plain):
+            self.addCleanup(client.close)
+
+        def sender(client, url):
+            def send(method, headers, body):
+                response = client.request(method, url, headers=headers, content=body)
+                return response.status_code, response.json()
+
+            return send
+
+        return {
+            "wsgi": sender(wsgi, "http://receiver/hook"),
+            "asgi": sender(plain, uvicorn_server.url),
+        }
+
+    def test_bad_requests_are_refused_with_a_reason_and_not_stored(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        problems = []
+        receiver = Receiver(SECRET, store, max_body_bytes=LIMIT, on_problem=problems.append)
+        for kind, send in self.senders(receiver).items():
+            for name, method, headers, body, status, code in BAD:
+                with self.subTest(f"{kind}: {name}"):
+                    if kind == "wsgi" and method == "GET":
+                        headers = {"Content-Length": "0"}
+                    found, answer = send(method, headers, body)
+                    self.assertEqual((found, answer["error"]["code"]), (status, code), answer)
+                    self.assertEqual(problems[-1].code, code)
+                    self.assertNotIn(SECRET, repr((answer, problems[-1])))
+        self.assertEqual(store.counts(), {"pending": 0, "done": 0, "dead": 0})
+
+    def test_an_event_is_stored_once_also_if_it_comes_again_with_another_body(self):
+        for kind in ("wsgi", "asgi"):
+            store = SqliteInbox(":memory:")
+            self.addCleanup(store.close)
+            problems = []
+            receiver = Receiver([OTHER, SECRET], store, on_problem=problems.append)
+            send = self.senders(receiver)[kind]
+
+            def post(body):
+                status, answer = send("POST", signed(body), body)
+                return status, answer.get("duplicate", False)
+
+            self.assertEqual(post(event("evt_1", pending_webhooks=2)), (200, False))
+            self.assertEqual(post(event("evt_1", pending_webhooks=1)), (200, True))
+            self.assertEqual(problems, [])
+            self.assertEqual(post(event("evt_1", data={"object": {"price": 0}})), (200, True))
+            self.assertEqual([problem.code for problem in problems], ["different_body"])
+            handled = []
+            worker = Worker(store, lambda event, _: handled.append(event))
+            while worker.once():
+                pass
+            self.assertEqual(handled, [json.loads(event("evt_1", pending_webhooks=2))])
+            self.assertEqual(post(event("evt_1", pending_webhooks=0)), (200, True))
+            self.assertFalse(worker.once())
+
+    def test_a_body_that_is_nested_deeply_is_refused(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        receiver = Receiver(SECRET, store)
+        for depth, status in ((100, 200), (500_000, 400)):
+            body = b'{"id":"evt_1","a":' + b"[" * depth + b"]" * depth + b"}"
+            self.assertEqual(receiver.accept("POST", signed(body), body).status, status)
+
+    def test_a_store_that_fails_makes_the_provider_send_again(self):
+        class Broken:
+            def put(self, *_):
+                raise OSError("/disk is full")
+
+        problems = []
+        receiver = Receiver(SECRET, Broken(), on_problem=problems.append)
+        answer = receiver.accept("POST", signed(EVENT), EVENT)
+        self.assertEqual(answer.status, 503)
+        self.assertNotIn(b"/disk", answer.body)
+        self.assertIn("disk is full", problems[0].message)
+
+    def test_a_store_that_is_busy_answers_within_five_seconds(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "inbox.db")
+            store = SqliteInbox(path)
+            other = sqlite3.connect(path, isolation_level=None)
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            answer = Receiver(SECRET, store).accept("POST", signed(EVENT), EVENT)
+            self.assertEqual(answer.status, 503)
+            self.assertLess(time.monotonic() - began, 5)
+            other.close()
+            self.assertEqual(Receiver(SECRET, store).accept("POST", signed(EVENT), EVENT).status, 200)
+            store.close()
+
+    def test_a_body_that_ends_too_early_stores_nothing(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        problems = []
+        receiver = Receiver(SECRET, store, on_problem=problems.append)
+        environ = {
+            "REQUEST_METHOD": "POST", "CONTENT_LENGTH": "100", "wsgi.input": io.BytesIO(b"{"),
+        }
+        statuses = []
+        wsgi_app(receiver)(environ, lambda status, _: statuses.append(status))
+        self.assertEqual(statuses, ["400 Bad Request"])
+        server = Uvicorn(asgi_app(receiver))
+        self.addCleanup(server.close)
+        port = int(server.url.split(":")[2].split("/")[0])
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"POST /hook HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+        eventually(lambda: len(problems) == 2, "the second refusal")
+        self.assertEqual({problem.code for problem in problems}, {"body_incomplete"})
+        self.assertEqual(store.counts()["pending"], 0)
+
+    def test_libraries_of_others_agree_with_us_both_ways(self):
+        body = event("evt_1", title="Gödel – 音").decode()
+        headers = sign(body, [OTHER, SECRET], id="evt_1")
+        lower = {name.lower(): value for name, value in headers.items()}
+        for secret in (SECRET, OTHER):
+            stripe.Webhook.construct_event(body, headers["Restive-Signature"], secret)
+            standardwebhooks.Webhook(secret).verify(body, lower)
+            svix.Webhook(secret).verify(body, lower)
+        seconds = now()
+        tag = stripe.WebhookSignature._compute_signature(f"{seconds}.{body}", SECRET)
+        theirs = {"Stripe-Signature": f"t={seconds},v1={tag}"}
+        self.assertEqual(verify(theirs, body, SECRET).family, "timestamped")
+        import datetime
+
+        at = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+        for library, prefix in ((standardwebhooks, "webhook"), (svix, "svix")):
+            signature = library.Webhook(SECRET).sign("evt_1", at, body)
+            sent = {
+                f"{prefix}-id": "evt_1", f"{prefix}-timestamp": str(seconds),
+                f"{prefix}-signature": signature,
+            }
+            self.assertEqual(verify(sent, body, [OTHER, SECRET]).family, "standard")
+
+
+class Inbox(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "inbox.db")
+        self.store = SqliteInbox(self.path)
+        self.addCleanup(lambda: self.store.close())
+
+    def put(self, id, fingerprint=None):
+        return self.store.put(id, "t", json.dumps({"id": id}), fingerprint or id)
+
+    def test_it_puts_claims_completes_fails_retries_and_prunes(self):
+        store = self.store
+        results = [self.put("a"), self.put("a"), self.put("a", "x"), self.put("b")]
+        self.assertEqual(results, ["stored", "known", "different", "stored"])
+        self.assertEqual([store.claim(1000, 500).id, store.claim(1000, 500).id], ["a", "b"])
+        self.assertIsNone(store.claim(1400, 500))
+        self.assertEqual(store.claim(1500, 500).attempt, 2, "the lease has ended")
+        store.fail("a", "no", 3000.0)
+        self.assertEqual(store.next_due(), 1500)
+        store.complete("b")
+        self.assertEqual(store.next_due(), 3000)
+        self.assertIsNone(store.claim(2999, 500))
+        self.assertEqual(store.claim(3000, 500).attempt, 3)
+        store.fail("a", "never", None)
+        dead = store.dead()[0]
+        self.assertEqual((dead.id, dead.attempts, dead.error), ("a", 3, "never"))
+        self.assertEqual(store.counts(), {"pending": 0, "done": 1, "dead": 1})
+        self.assertEqual([store.retry("a"), store.retry("a"), store.retry("x")], [True, False, False])
+        self.assertEqual(store.claim(5000, 500).attempt, 1)
+        self.assertEqual(store.prune(time.time() + 1), 1)
+        self.assertEqual(self.put("b"), "stored")
+        store.set_setting("n", "1")
+        store.set_setting("n", "2")
+        self.assertEqual([store.setting("n"), store.setting("m")], ["2", None])
+
+    def test_what_was_stored_survives_the_process(self):
+        for id in "abc":
+            self.put(id)
+        taken = self.store.claim(time.time(), 60)
+        self.store.complete("b")
+        self.store.close()
+        self.store = SqliteInbox(self.path)
+        self.assertEqual(self.store.counts(), {"pending": 2, "done": 1, "dead": 0})
+        self.assertEqual(self.put("b"), "known")
+        again = self.store.claim(time.time(), 60)
+        self.assertEqual((again.id, again.attempt), (taken.id, 2), "it was in progress")
+
+    def test_handlers_that_crash_or_hang_are_tried_again_then_dead(self):
+        def check(run, hangs):
+            for id in ("ok", "raises", "hangs"):
+                self.put(id)
+            calls, dead = {}, []
+
+            def count(id):
+                calls[id] = calls.get(id, 0) + 1
+                if id == "raises":
+                    raise ValueError("raised")
+                return id == "hangs" and calls[id] == 1
+
+            run(count, lambda _, event, is_dead: is_dead and dead.append(event.id))
+            self.assertEqual(calls, {"ok": 1, "raises": 3, "hangs": 2 if hangs else 1})
+            self.assertEqual(dead, ["raises"])
+            self.assertEqual(self.store.dead()[0].error, "raised")
+            for id in ("ok", "raises", "hangs"):
+                self.store.retry(id)
+                self.store.complete(id)
+            self.store.prune(time.time() + 1)
+
+        def threads(count, on_error):
+            released = threading.Event()
+
+            def handler(event, _):
+                if count(event["id"]):
+                    released.wait(10)
+
+            options = {"retries": (0.01, 0.01), "concurrency": 2, "on_error": on_error}
+            worker = Worker(self.store, handler, **options).start()
+            # One thread hangs; the other one does the rest.
+            eventually(lambda: self.store.counts()["pending"] == 1, "all others")
+            self.assertEqual(list(worker.running()), ["hangs"])
+            released.set()
+            eventually(lambda: self.store.counts()["pending"] == 0, "the one that hung")
+            worker.stop()
+
+        def tasks(count, on_error):
+            async def handler(event, _):
+                if count(event["id"]):
+                    await asyncio.Event().wait()
+
+            async def run():
+                options = {"retries": (0.01, 0.01), "timeout": 0.1, "on_error": on_error}
+                work = asyncio.create_task(AsyncWorker(self.store, handler, **options).run())
+                while self.store.counts()["pending"]:
+                    await asyncio.sleep(0.01)
+                work.cancel()
+
+            asyncio.run(asyncio.wait_for(run(), 20))
+
+        check(threads, hangs=False)
+        check(tasks, hangs=True)
+
+    def test_reconciliation_queues_only_what_is_missing(self):
+        events = [{"id": id, "type": "book.created", "pending_webhooks": 1} for id in "abc"]
+        events.append({"id": "d", "type": "webhook_endpoint.created"})
+        queries = []
+
+        class Provider:
+            def list(self, _, query):
+                queries.append(query)
+                return iter(events)
+
+        body = json.dumps({**events[1], "pending_webhooks": 0}).encode()
+        Receiver(SECRET, self.store).accept("POST", signed(body), body)
+        self.assertEqual(reconcile(Provider(), self.store), 2)
+        self.assertEqual(reconcile(Provider(), self.store), 0)
+        self.assertGreater(queries[1]["min_created"], queries[0]["min_created"] + 86_400)
+
+        class Cut:
+            def list(self, *_):
+                yield events[0]
+                raise OSError("cut")
+
+        before = self.store.setting("reconciled_until")
+        with self.assertRaises(OSError):
+            reconcile(Cut(), self.store)
+        self.assertEqual(self.store.setting("reconciled_until"), before)
+
+    def test_an_effect_happens_once_and_not_at_all_if_it_fails(self):
+        for isolation in ("", None):
+            db = sqlite3.connect(":memory:", isolation_level=isolation)
+            db.execute("CREATE TABLE effects (id TEXT)")
+
+            def effect(connection):
+                connection.execute("INSERT INTO effects VALUES ('a')")
+
+            def failing(connection):
+                effect(connection)
+                raise ValueError("no")
+
+            self.assertEqual([apply_once(db, "a", effect), apply_once(db, "a", effect)], [True, False])
+            with self.assertRaises(ValueError):
+                apply_once(db, "b", failing)
+            self.assertEqual(db.execute("SELECT count(*) FROM effects").fetchone(), (1,))
+            self.assertTrue(apply_once(db, "b", effect))
+            db.close()
+
+
+if __name__ == "__main__":
+    unittest.main()

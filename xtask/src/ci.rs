@@ -214,8 +214,13 @@ fn client_tests(summary: &mut Summary, tools: Option<&Tools>, is_long: bool) {
         }
         return;
     };
+    // The suites mostly wait for servers and delays, so both run together.
+    let python = Background::start(PACKAGES[1], {
+        let tools = tools.clone();
+        move || Clients::new(&tools, is_long)?.python()
+    });
     summary.step(PACKAGES[0], || Clients::new(tools, is_long)?.typescript());
-    summary.step(PACKAGES[1], || Clients::new(tools, is_long)?.python());
+    summary.join(python);
 }
 
 /// Builds the programs under judgement. Builds the whole workspace, as the tests do: a single

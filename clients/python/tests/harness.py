@@ -31,8 +31,12 @@ class Server:
         flags = ["serve", "--listen", self.address, "--data", self.data, "--rate-limit", "off"]
         env = {**os.environ, "RESTIVE_BOOTSTRAP_KEY": KEY, "RESTIVE_ACCESS_LOG": "off"}
         self.child = subprocess.Popen(
-            [os.environ["RESTIVE_BIN"], *flags], env=env, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            [os.environ["RESTIVE_BIN"], *flags],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
         for line in self.child.stdout:
             found = re.search(r"listening on http://(\S+)", line)
@@ -73,7 +77,10 @@ class Fake:
                 body = self.rfile.read(length).decode()
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = {
-                    "method": self.command, "url": self.path, "headers": headers, "body": body,
+                    "method": self.command,
+                    "url": self.path,
+                    "headers": headers,
+                    "body": body,
                     "at": time.monotonic(),
                 }
                 outer.requests.append(request)

@@ -114,13 +114,25 @@ class Sync(unittest.TestCase):
         stranger = Client(server.url, "sk_test_unknown")
         self.addCleanup(stranger.close)
         for request, kind, code in (
-            (lambda: client.get("/v1/books", {"nonsense": 1}), restive.BadRequest, "unknown_parameter"),
+            (
+                lambda: client.get("/v1/books", {"nonsense": 1}),
+                restive.BadRequest,
+                "unknown_parameter",
+            ),
             (lambda: stranger.get("/v1/books"), restive.AuthenticationFailed, "invalid_api_key"),
             (lambda: client.post(confirm), restive.PaymentFailed, "card_declined"),
             (lambda: client.get("/v1/books/book_none"), restive.NotFound, "not_found"),
             (lambda: client.post(ship), restive.Conflict, "invalid_state"),
-            (lambda: client.post("/v1/books", {"title": 7}), restive.ValidationFailed, "validation_failed"),
-            (lambda: client.get("/v1/books", version="1999-01-01"), restive.BadRequest, "unknown_version"),
+            (
+                lambda: client.post("/v1/books", {"title": 7}),
+                restive.ValidationFailed,
+                "validation_failed",
+            ),
+            (
+                lambda: client.get("/v1/books", version="1999-01-01"),
+                restive.BadRequest,
+                "unknown_version",
+            ),
         ):
             with self.subTest(code), self.assertRaises(kind) as raised:
                 request()
@@ -163,7 +175,8 @@ OK = reply(200, {"id": "x"})
 LIMITED = reply(429, {"error": {"code": "rate_limited"}}, {"Retry-After": "0.2"})
 BUSY = reply(503, {"error": {"code": "overloaded"}}, {"Retry-After": "0"})
 IN_USE = reply(
-    409, {"error": {"code": "idempotency_key_in_use", "type": "idempotency_error"}},
+    409,
+    {"error": {"code": "idempotency_key_in_use", "type": "idempotency_error"}},
     {"Retry-After": "0"},
 )
 SAME_CURSOR = reply(200, {"data": [1], "pagination": {"next_cursor": "c", "has_more": True}})
@@ -178,19 +191,67 @@ CASES = [
     ("an HTML page with 502", [html(502), OK], lambda c: c.get("/x"), 2, None),
     ("an HTML page with 200", [html(200)], lambda c: c.get("/x"), 1, restive.InvalidResponse),
     ("an HTML page with 404", [html(404)], lambda c: c.get("/x"), 1, restive.NotFound),
-    ("a list that is none", [reply(200, [1])], lambda c: c.list("/x").first(), 1, restive.InvalidResponse),
-    ("a cursor that does not move", [SAME_CURSOR], lambda c: c.list("/x").to_list(), 2, restive.InvalidResponse),
-    ("a conditional PUT", [cut(), OK], lambda c: c.put("/x", {}, if_match='"1"'), 1, restive.ConnectionFailed),
+    (
+        "a list that is none",
+        [reply(200, [1])],
+        lambda c: c.list("/x").first(),
+        1,
+        restive.InvalidResponse,
+    ),
+    (
+        "a cursor that does not move",
+        [SAME_CURSOR],
+        lambda c: c.list("/x").to_list(),
+        2,
+        restive.InvalidResponse,
+    ),
+    (
+        "a conditional PUT",
+        [cut(), OK],
+        lambda c: c.put("/x", {}, if_match='"1"'),
+        1,
+        restive.ConnectionFailed,
+    ),
     ("a plain PUT", [cut(), OK], lambda c: c.put("/x", {}), 2, None),
-    ("a rule that fails", [reply(500, {"error": {"code": "rule_failed"}})], lambda c: c.get("/x"), 1, restive.ServerError),
-    ("a long Retry-After", [reply(429, {}, {"Retry-After": "120"})], lambda c: c.get("/x"), 1, restive.RateLimited),
+    (
+        "a rule that fails",
+        [reply(500, {"error": {"code": "rule_failed"}})],
+        lambda c: c.get("/x"),
+        1,
+        restive.ServerError,
+    ),
+    (
+        "a long Retry-After",
+        [reply(429, {}, {"Retry-After": "120"})],
+        lambda c: c.get("/x"),
+        1,
+        restive.RateLimited,
+    ),
     ("always busy", [BUSY], lambda c: c.get("/x", max_retries=2), 3, restive.ServerError),
     ("a flat error", [reply(400, {"message": "no"})], lambda c: c.get("/x"), 1, restive.BadRequest),
     ("an error that is a list", [reply(400, [1])], lambda c: c.get("/x"), 1, restive.BadRequest),
-    ("a redirect", [reply(302, {}, {"Location": "/y"})], lambda c: c.get("/x"), 1, restive.ApiError),
-    ("silence", [silence], lambda c: c.get("/x", timeout=0.5, max_retries=0), 1, restive.RequestTimeout),
+    (
+        "a redirect",
+        [reply(302, {}, {"Location": "/y"})],
+        lambda c: c.get("/x"),
+        1,
+        restive.ApiError,
+    ),
+    (
+        "silence",
+        [silence],
+        lambda c: c.get("/x", timeout=0.5, max_retries=0),
+        1,
+        restive.RequestTimeout,
+    ),
     ("a refused key", [reply(401, {}), OK], lambda c: c.get("/x"), 2, None),
-    ("a key that stays refused", [reply(401, {})], lambda c: c.get("/x"), 2, restive.AuthenticationFailed),
+    (
+        "a key that stays refused",
+        [reply(401, {})],
+        lambda c: c.get("/x"),
+        2,
+        restive.AuthenticationFailed,
+    ),
 ]
 
 
@@ -226,6 +287,23 @@ class Misbehaving(unittest.TestCase):
             for case, outcome in zip(CASES, pool.map(run, CASES)):
                 with self.subTest(case[0]):
                     self.check(case, *outcome)
+
+    def test_the_cache_keeps_a_hundred_responses_and_no_large_one(self):
+        def answer(handler):
+            large = handler.path == "/large"
+            reply(200, {"text": "x" * (300_000 if large else 1)}, {"ETag": '"1"'})(handler)
+
+        with Fake(answer) as fake, Client(fake.url) as client:
+
+            def is_asked(path):
+                client.get(path)
+                return "if-none-match" in fake.requests[-1]["headers"]
+
+            for number in range(101):
+                client.get(f"/{number}")
+            self.assertEqual([is_asked("/100"), is_asked("/0")], [True, False])
+            client.get("/large")
+            self.assertFalse(is_asked("/large"))
 
     def test_the_async_client_does_the_same(self):
         async def run(case):

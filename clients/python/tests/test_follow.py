@@ -4,6 +4,7 @@ and the server."""
 import asyncio
 import threading
 import unittest
+import unittest.mock
 from concurrent.futures import ThreadPoolExecutor
 
 import restive_client._live as live
@@ -98,7 +99,9 @@ class RealServer(unittest.TestCase):
                     client.post("/v1/messages", {"from": "ann", "text": "after"})
 
                 options = {
-                    "channel": channel, "types": ["message"], "feed": "messages",
+                    "channel": channel,
+                    "types": ["message"],
+                    "feed": "messages",
                     "since": "00000000.1",
                 }
                 follower = client.follow(**options, on_reset=on_reset)
@@ -170,12 +173,26 @@ RESET = 'event: stream.reset\nid: e.7\ndata: {"reason":"expired"}\n\n'
 
 # name, what the server sends on each connection, texts, range of the first delay, next position
 CASES = [
-    ("cut within an event",
-     [cut(HELLO + event(2) + event(3)[:30], "text/event-stream"), stream(event(3) + LAST, end=False)],
-     ["2", "3", "last"], (1, 2), "e.2"),
-    ("sent twice",
-     [stream(HELLO + event(2) + event(2) + event(3)), stream(event(2) + event(3) + event(4) + LAST, end=False)],
-     ["2", "3", "4", "last"], (0.01, 0.01), "e.3"),
+    (
+        "cut within an event",
+        [
+            cut(HELLO + event(2) + event(3)[:30], "text/event-stream"),
+            stream(event(3) + LAST, end=False),
+        ],
+        ["2", "3", "last"],
+        (1, 2),
+        "e.2",
+    ),
+    (
+        "sent twice",
+        [
+            stream(HELLO + event(2) + event(2) + event(3)),
+            stream(event(2) + event(3) + event(4) + LAST, end=False),
+        ],
+        ["2", "3", "4", "last"],
+        (0.01, 0.01),
+        "e.3",
+    ),
     ("an HTML page", [html(200), TAIL], ["last"], (1, 2), "e.1"),
     ("an HTML page with 404", [html(404), TAIL], ["last"], (1, 2), "e.1"),
     ("429 with Retry-After", [LIMITED, TAIL], ["last"], (2, 2), "e.1"),
@@ -185,12 +202,20 @@ CASES = [
     ("slow_resume", [stream(HELLO + closing("slow_resume")), TAIL], ["last"], (1, 2), "e.1"),
     ("token_expired", [stream(HELLO + closing("token_expired")), TAIL], ["last"], (0, 0), "e.1"),
     ("not JSON", [stream(HELLO + "id: e.2\ndata: {\n\n"), TAIL], ["last"], (1, 2), "e.1"),
-    ("a reset after a cut greeting",
-     [stream("id: e.7\n\n"), stream(RESET + event(8) + LAST, end=False)],
-     ["reset expired", "8", "last"], (1, 2), "e.1"),
-    ("line ends of all kinds",
-     [stream('\r\n: hi\r\nid: e.2\r\ndata: {"text":\r\ndata: "2"}\r\r' + LAST, end=False)],
-     ["2", "last"], None, None),
+    (
+        "a reset after a cut greeting",
+        [stream("id: e.7\n\n"), stream(RESET + event(8) + LAST, end=False)],
+        ["reset expired", "8", "last"],
+        (1, 2),
+        "e.1",
+    ),
+    (
+        "line ends of all kinds",
+        [stream('\r\n: hi\r\nid: e.2\r\ndata: {"text":\r\ndata: "2"}\r\r' + LAST, end=False)],
+        ["2", "last"],
+        None,
+        None,
+    ),
 ]
 
 FATAL = [
@@ -263,6 +288,28 @@ class Misbehaving(unittest.TestCase):
                     collect(client.follow(), "last")
                 with self.assertRaises(FollowError):
                     asyncio.run(run(fake.url))
+                self.assertEqual(len(fake.requests), 2)
+
+    def test_a_refused_key_is_renewed(self):
+        refused = reply(401, {"error": {"code": "invalid_api_key", "message": "no"}})
+        given = iter(["key1", "key2"])
+        with Fake(refused, TAIL) as fake, Client(fake.url, lambda _: next(given)) as client:
+            self.assertEqual(collect(client.follow(), "last"), ["last"])
+            sent = [request["headers"]["authorization"] for request in fake.requests]
+        self.assertEqual(sent, ["Bearer key1", "Bearer key2"])
+
+    def test_an_event_that_is_too_long_ends_the_connection(self):
+        errors = []
+        huge = stream("data: " + "x" * (17 * 1024 * 1024), end=False)
+        with Fake(huge, TAIL) as fake, Client(fake.url, "k") as client:
+            follower = client.follow(on_state=lambda _, __, error: errors.append(str(error)))
+            self.assertEqual(collect(follower, "last"), ["last"])
+        self.assertIn("an event is too long", errors)
+
+    def test_a_silent_stream_is_opened_again(self):
+        with unittest.mock.patch("restive_client.follow.SILENCE_SECONDS", 0.2):
+            with Fake(stream(HELLO, end=False), TAIL) as fake, Client(fake.url, "k") as client:
+                self.assertEqual(collect(client.follow(), "last"), ["last"])
                 self.assertEqual(len(fake.requests), 2)
 
     def test_close_ends_the_loop_also_while_it_waits(self):

@@ -63,10 +63,14 @@ class Kills(unittest.TestCase):
         folder = tempfile.mkdtemp(prefix="restive-receiver-")
         with Server() as server, Client(server.url, KEY) as client:
             port = free_port()
-            endpoint = client.post("/v1/webhook-endpoints", {
-                "url": f"http://127.0.0.1:{port}/hook", "enabled_events": ["book.created"],
-                "retry_schedule": [1, 1, 2],
-            })
+            endpoint = client.post(
+                "/v1/webhook-endpoints",
+                {
+                    "url": f"http://127.0.0.1:{port}/hook",
+                    "enabled_events": ["book.created"],
+                    "retry_schedule": [1, 1, 2],
+                },
+            )
             receiver = ReceiverProcess(port, folder, kind, server.url, KEY, endpoint["secret"])
             self.addCleanup(receiver.kill)
             writers = [Writer(client), Writer(client)]

@@ -189,7 +189,9 @@ class Handlers(unittest.TestCase):
             self.assertEqual(answer.status, 503)
             self.assertLess(time.monotonic() - began, 5)
             other.close()
-            self.assertEqual(Receiver(SECRET, store).accept("POST", signed(EVENT), EVENT).status, 200)
+            self.assertEqual(
+                Receiver(SECRET, store).accept("POST", signed(EVENT), EVENT).status, 200
+            )
             store.close()
 
     def test_a_body_that_ends_too_early_stores_nothing(self):
@@ -198,7 +200,9 @@ class Handlers(unittest.TestCase):
         problems = []
         receiver = Receiver(SECRET, store, on_problem=problems.append)
         environ = {
-            "REQUEST_METHOD": "POST", "CONTENT_LENGTH": "100", "wsgi.input": io.BytesIO(b"{"),
+            "REQUEST_METHOD": "POST",
+            "CONTENT_LENGTH": "100",
+            "wsgi.input": io.BytesIO(b"{"),
         }
         statuses = []
         wsgi_app(receiver)(environ, lambda status, _: statuses.append(status))
@@ -230,7 +234,8 @@ class Handlers(unittest.TestCase):
         for library, prefix in ((standardwebhooks, "webhook"), (svix, "svix")):
             signature = library.Webhook(SECRET).sign("evt_1", at, body)
             sent = {
-                f"{prefix}-id": "evt_1", f"{prefix}-timestamp": str(seconds),
+                f"{prefix}-id": "evt_1",
+                f"{prefix}-timestamp": str(seconds),
                 f"{prefix}-signature": signature,
             }
             self.assertEqual(verify(sent, body, [OTHER, SECRET]).family, "standard")
@@ -264,7 +269,9 @@ class Inbox(unittest.TestCase):
         dead = store.dead()[0]
         self.assertEqual((dead.id, dead.attempts, dead.error), ("a", 3, "never"))
         self.assertEqual(store.counts(), {"pending": 0, "done": 1, "dead": 1})
-        self.assertEqual([store.retry("a"), store.retry("a"), store.retry("x")], [True, False, False])
+        self.assertEqual(
+            [store.retry("a"), store.retry("a"), store.retry("x")], [True, False, False]
+        )
         self.assertEqual(store.claim(5000, 500).attempt, 1)
         self.assertEqual(store.prune(time.time() + 1), 1)
         self.assertEqual(self.put("b"), "stored")
@@ -339,8 +346,9 @@ class Inbox(unittest.TestCase):
         check(tasks, hangs=True)
 
     def test_reconciliation_queues_only_what_is_missing(self):
-        events = [{"id": id, "type": "book.created", "pending_webhooks": 1} for id in "abc"]
-        events.append({"id": "d", "type": "webhook_endpoint.created"})
+        sent = {"type": "book.created", "pending_webhooks": 1, "created": now()}
+        events = [{"id": id, **sent} for id in "abc"]
+        events.append({"id": "d", "type": "webhook_endpoint.created", "created": now()})
         queries = []
 
         class Provider:
@@ -376,7 +384,9 @@ class Inbox(unittest.TestCase):
                 effect(connection)
                 raise ValueError("no")
 
-            self.assertEqual([apply_once(db, "a", effect), apply_once(db, "a", effect)], [True, False])
+            self.assertEqual(
+                [apply_once(db, "a", effect), apply_once(db, "a", effect)], [True, False]
+            )
             with self.assertRaises(ValueError):
                 apply_once(db, "b", failing)
             self.assertEqual(db.execute("SELECT count(*) FROM effects").fetchone(), (1,))

@@ -18,8 +18,12 @@ def body_of(vector):
 def outcome(vector):
     try:
         return verify(
-            vector["headers"], body_of(vector), vector["secrets"], families=[vector["family"]],
-            now=vector["now"], tolerance_seconds=vector["tolerance"],
+            vector["headers"],
+            body_of(vector),
+            vector["secrets"],
+            families=[vector["family"]],
+            now=vector["now"],
+            tolerance_seconds=vector["tolerance"],
         )
     except SignatureError as error:
         return error
@@ -72,7 +76,9 @@ class Vectors(unittest.TestCase):
             changed = bytearray(body)
             changed[bit >> 3] ^= 1 << (bit & 7)
             with self.assertRaises(SignatureError) as raised:
-                verify(vector["headers"], bytes(changed), vector["secrets"], now=vector["timestamp"])
+                verify(
+                    vector["headers"], bytes(changed), vector["secrets"], now=vector["timestamp"]
+                )
             self.assertEqual(raised.exception.reason, "no_match")
 
 

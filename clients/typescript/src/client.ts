@@ -2,7 +2,11 @@
 
 import { Collection } from "./collection.js";
 import {
-  ApiError, ConnectionError, InvalidResponseError, TimeoutError, apiError,
+  ApiError,
+  ConnectionError,
+  InvalidResponseError,
+  TimeoutError,
+  apiError,
 } from "./errors.js";
 import { Follower } from "./follow/follower.js";
 import type { FollowOptions } from "./follow/message.js";
@@ -78,25 +82,45 @@ export class Client {
     new URL(this.url);
   }
 
-  list<T = Record<string, unknown>>(path: string, query: object = {}, options: RequestOptions = {}): List<T> {
+  list<T = Record<string, unknown>>(
+    path: string,
+    query: object = {},
+    options: RequestOptions = {},
+  ): List<T> {
     return new ListRequest<T>(this, path, query as Query, options);
   }
 
-  get<T = Record<string, unknown>>(path: string, query: object = {}, options: RequestOptions = {}): Promise<T> {
+  get<T = Record<string, unknown>>(
+    path: string,
+    query: object = {},
+    options: RequestOptions = {},
+  ): Promise<T> {
     return this.#call<T>("GET", path, { ...options, query });
   }
 
   /** Creates a record, or runs an action. */
-  post<T = Record<string, unknown>>(path: string, body?: unknown, options: WriteOptions = {}): Promise<T> {
+  post<T = Record<string, unknown>>(
+    path: string,
+    body?: unknown,
+    options: WriteOptions = {},
+  ): Promise<T> {
     return this.#call<T>("POST", path, { ...options, body });
   }
 
-  put<T = Record<string, unknown>>(path: string, body: unknown, options: WriteOptions = {}): Promise<T> {
+  put<T = Record<string, unknown>>(
+    path: string,
+    body: unknown,
+    options: WriteOptions = {},
+  ): Promise<T> {
     return this.#call<T>("PUT", path, { ...options, body });
   }
 
   /** A JSON merge patch: null removes a value, fields that it omits stay. */
-  patch<T = Record<string, unknown>>(path: string, body: unknown, options: WriteOptions = {}): Promise<T> {
+  patch<T = Record<string, unknown>>(
+    path: string,
+    body: unknown,
+    options: WriteOptions = {},
+  ): Promise<T> {
     return this.#call<T>("PATCH", path, { ...options, body });
   }
 
@@ -119,7 +143,11 @@ export class Client {
   }
 
   /** `fetch` with the credentials and the version of this client, once, without a time limit. */
-  async fetch(url: string, init: RequestInit & { headers: Record<string, string> }, token?: string): Promise<Response> {
+  async fetch(
+    url: string,
+    init: RequestInit & { headers: Record<string, string> },
+    token?: string,
+  ): Promise<Response> {
     const credential = token ?? (await this.credential(false));
     if (credential) init.headers["Authorization"] = `Bearer ${credential}`;
     // A restive service does not redirect, and a redirect would send the key elsewhere.
@@ -139,6 +167,11 @@ export class Client {
     return this.#key;
   }
 
+  /** Whether a refused key can be replaced. */
+  get canRenew(): boolean {
+    return typeof this.#options.key === "function";
+  }
+
   /** One request, repeated while that is safe and useful. */
   async send(method: string, path: string, options: SendOptions): Promise<Answer> {
     const url = this.url + path + searchParams(options.query as Query | undefined);
@@ -151,7 +184,8 @@ export class Client {
         return await this.#attempt(url, method, headers, body, options);
       } catch (error) {
         if (options.signal?.aborted) throw error;
-        if (error instanceof ApiError && error.status === 401 && !refreshed && typeof this.#options.key === "function") {
+        const refused = error instanceof ApiError && error.status === 401;
+        if (refused && this.canRenew && !refreshed) {
           refreshed = true;
           await this.credential(true);
           continue;
@@ -172,7 +206,8 @@ export class Client {
     const version = options.version ?? this.version;
     if (version) headers["Restive-Version"] = version;
     if (options.body !== undefined) {
-      headers["Content-Type"] = method === "PATCH" ? "application/merge-patch+json" : "application/json";
+      headers["Content-Type"] =
+        method === "PATCH" ? "application/merge-patch+json" : "application/json";
     }
     if (method === "POST" || method === "PATCH") {
       headers["Idempotency-Key"] = options.idempotencyKey ?? randomKey();
@@ -181,14 +216,19 @@ export class Client {
       const { ifMatch } = options;
       const etag = typeof ifMatch === "string" ? ifMatch : meta(ifMatch)?.etag;
       // Without the condition the write would be unconditional, which is not what was asked for.
-      if (!etag) throw new TypeError("ifMatch has no ETag: pass a record that this client returned");
+      if (!etag)
+        throw new TypeError("ifMatch has no ETag: pass a record that this client returned");
       headers["If-Match"] = etag;
     }
     return { ...headers, ...options.headers };
   }
 
   async #attempt(
-    url: string, method: string, headers: Record<string, string>, body: string | undefined, options: SendOptions,
+    url: string,
+    method: string,
+    headers: Record<string, string>,
+    body: string | undefined,
+    options: SendOptions,
   ): Promise<Answer> {
     const limit = this.#options.cache ?? 100;
     const place = `${headers["Restive-Version"]} ${url}`;
@@ -217,8 +257,12 @@ export class Client {
 
   /** One exchange. The time limit includes the body. */
   async #exchange(
-    url: string, method: string, headers: Record<string, string>, body: string | undefined,
-    options: SendOptions, credential: string | undefined,
+    url: string,
+    method: string,
+    headers: Record<string, string>,
+    body: string | undefined,
+    options: SendOptions,
+    credential: string | undefined,
   ): Promise<{ response: Response; text: string }> {
     const timeout = options.timeout ?? this.#options.timeout ?? 30_000;
     const abort = new AbortController();
@@ -232,7 +276,8 @@ export class Client {
       const response = await this.fetch(url, init, credential);
       return { response, text: await response.text() };
     } catch (cause) {
-      if (late) throw new TimeoutError(`${method} ${url}: no response within ${timeout} ms`, { cause });
+      if (late)
+        throw new TimeoutError(`${method} ${url}: no response within ${timeout} ms`, { cause });
       if (options.signal?.aborted) throw options.signal.reason;
       throw new ConnectionError(`${method} ${url}: ${reasonOf(cause)}`, { cause });
     } finally {
@@ -247,13 +292,19 @@ function parse(json: string, response: Response): unknown {
     return JSON.parse(json);
   } catch (cause) {
     const type = response.headers.get("content-type") ?? "no content type";
-    throw new InvalidResponseError(`status ${response.status} with a body that is not JSON (${type})`, { cause });
+    throw new InvalidResponseError(
+      `status ${response.status} with a body that is not JSON (${type})`,
+      { cause },
+    );
   }
 }
 
 /** Node hides the reason of a failed fetch in its cause. */
 export function reasonOf(error: unknown): string {
-  const { message, cause } = error as { message?: string; cause?: { message?: string; code?: string } };
+  const { message, cause } = error as {
+    message?: string;
+    cause?: { message?: string; code?: string };
+  };
   const inner = cause?.message || cause?.code;
   return inner ? `${message}: ${inner}` : String(message ?? error);
 }

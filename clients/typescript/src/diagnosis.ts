@@ -8,7 +8,10 @@ import type { Diagnosis, Family, Key, Signed } from "./webhook.js";
 const MAX_BYTES = 256 * 1024;
 
 export async function explain(
-  family: Family, signed: Signed, body: Uint8Array, keys: readonly Key[],
+  family: Family,
+  signed: Signed,
+  body: Uint8Array,
+  keys: readonly Key[],
 ): Promise<{ diagnosis: Diagnosis; message: string }> {
   const matches = async (secret: Uint8Array | undefined, text: Uint8Array) => {
     if (!secret || secret.length === 0) return false;
@@ -19,7 +22,8 @@ export async function explain(
   for (const key of keys) {
     for (const [what, variant] of bodyVariants(body)) {
       if (await matches(secretOf(key), variant)) {
-        const message = `the signature fits the body ${what}: the body was changed after it was ` +
+        const message =
+          `the signature fits the body ${what}: the body was changed after it was ` +
           "received. Verify the raw bytes, before anything parses them";
         return { diagnosis: "body_reserialised", message };
       }
@@ -31,7 +35,8 @@ export async function explain(
       }
     }
   }
-  const message = "no signature fits the body and the secret: probably the secret of another " +
+  const message =
+    "no signature fits the body and the secret: probably the secret of another " +
     "endpoint or mode, or an old one";
   return { diagnosis: "wrong_secret", message };
 }
@@ -68,13 +73,17 @@ function bodyVariants(body: Uint8Array): [string, Uint8Array][] {
 function spaced(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(spaced).join(", ")}]`;
   if (typeof value !== "object" || value === null) return JSON.stringify(value);
-  const members = Object.entries(value).map(([name, one]) => `${JSON.stringify(name)}: ${spaced(one)}`);
+  const members = Object.entries(value).map(
+    ([name, one]) => `${JSON.stringify(name)}: ${spaced(one)}`,
+  );
   return `{${members.join(", ")}}`;
 }
 
 function escaped(text: string): string {
-  return text.replace(/[\u0080-\uffff]/g, (letter) =>
-    `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.replace(
+    /[\u0080-\uffff]/g,
+    (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`,
+  );
 }
 
 function secretVariants(family: Family, key: Key): [string, Uint8Array | undefined][] {

@@ -98,7 +98,14 @@ export class MemoryStore implements InboxStore {
 
   protected insert({ id, type, body, fingerprint }: Omit<NewEvent, "source">, at: number): void {
     const entry: Entry = {
-      id, type, body, fingerprint, receivedAt: at, state: "pending", attempts: 0, dueAt: 0,
+      id,
+      type,
+      body,
+      fingerprint,
+      receivedAt: at,
+      state: "pending",
+      attempts: 0,
+      dueAt: 0,
     };
     this.entries.set(id, entry);
     this.#pending.add(id);

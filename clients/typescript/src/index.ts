@@ -8,7 +8,13 @@ export type { ListQuery, ReadQuery } from "./collection.js";
 export * from "./errors.js";
 export type { Event } from "./event.js";
 export { Follower } from "./follow/follower.js";
-export type { FollowOptions, FollowState, Message, PositionStore, Reset } from "./follow/message.js";
+export type {
+  FollowOptions,
+  FollowState,
+  Message,
+  PositionStore,
+  Reset,
+} from "./follow/message.js";
 export { Page } from "./list.js";
 export type { List } from "./list.js";
 export { path } from "./path.js";

@@ -67,7 +67,10 @@ export class ListRequest<T> implements List<T> {
   ) {}
 
   async #page(query: Query): Promise<Page<T>> {
-    const { value, response } = await this.client.send("GET", this.path, { ...this.options, query });
+    const { value, response } = await this.client.send("GET", this.path, {
+      ...this.options,
+      query,
+    });
     const body = value as ListBody<T>;
     if (!Array.isArray(body?.data)) {
       throw new InvalidResponseError(`${this.path} is not a list: the response has no "data"`);

@@ -19,9 +19,10 @@ export function nodeHandler(
     let answer: Answer;
     try {
       const body = await rawBody(request, receiver);
-      answer = body instanceof Uint8Array
-        ? await receiver.accept(request.method ?? "", headersOf(request), body)
-        : body;
+      answer =
+        body instanceof Uint8Array
+          ? await receiver.accept(request.method ?? "", headersOf(request), body)
+          : body;
     } catch (refused) {
       answer = refused as Answer;
     }

@@ -2,7 +2,17 @@
 
 /** Parameters whose value is not a filter: commas in them are not quoted. */
 const PLAIN = new Set([
-  "limit", "page", "after", "sort", "q", "include", "expand", "fields", "since", "wait", "types",
+  "limit",
+  "page",
+  "after",
+  "sort",
+  "q",
+  "include",
+  "expand",
+  "fields",
+  "since",
+  "wait",
+  "types",
 ]);
 
 /** `?name=value&…`, or nothing. Undefined values are left out. */

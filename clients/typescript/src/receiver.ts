@@ -6,8 +6,12 @@ import type { Event } from "./event.js";
 import type { InboxStore, NewEvent } from "./inbox.js";
 import { bytesOf, sha256 } from "./mac.js";
 import {
-  SignatureError, parseSecrets, verify,
-  type HeaderSource, type Verified, type VerifyOptions,
+  SignatureError,
+  parseSecrets,
+  verify,
+  type HeaderSource,
+  type Verified,
+  type VerifyOptions,
 } from "./webhook.js";
 
 export * from "./inbox.js";
@@ -60,7 +64,11 @@ export class Receiver {
   /** Handles one request, whose body is exactly as it was received. Never throws. */
   async accept(method: string, headers: HeaderSource, body: Uint8Array): Promise<Answer> {
     if (method !== "POST") {
-      const answer = this.#refuse({ status: 405, code: "method_not_allowed", message: "send a POST" });
+      const answer = this.#refuse({
+        status: 405,
+        code: "method_not_allowed",
+        message: "send a POST",
+      });
       return { ...answer, headers: { ...answer.headers, Allow: "POST" } };
     }
     if (body.length > this.maxBodyBytes) return this.tooLarge();
@@ -91,7 +99,11 @@ export class Receiver {
     try {
       const type = String(event["type"] ?? "");
       return await this.#store({
-        id, type, body: new TextDecoder().decode(body), fingerprint, source: "webhook",
+        id,
+        type,
+        body: new TextDecoder().decode(body),
+        fingerprint,
+        source: "webhook",
       });
     } catch (error) {
       return this.#failed(error, id);
@@ -110,9 +122,10 @@ export class Receiver {
     return this.#refuse({ status: 400, code: "body_incomplete", message });
   }
 
-  /** A parser has consumed the bytes, so the signature cannot be verified: a mistake of the setup. */
+  /** A parser has consumed the bytes, so the signature cannot be verified. */
   bodyParsed(): Answer {
-    const message = "the body was parsed before the receiver saw it: mount the receiver before " +
+    const message =
+      "the body was parsed before the receiver saw it: mount the receiver before " +
       "express.json()";
     return this.#refuse({ status: 500, code: "body_parsed", message });
   }
@@ -138,7 +151,10 @@ export class Receiver {
   #failed(error: unknown, eventId?: string): Answer {
     const message = `the event could not be stored: ${(error as Error)?.message ?? error}`;
     this.#options.onProblem?.({
-      status: 503, code: "store_failed", message, ...(eventId !== undefined && { eventId }),
+      status: 503,
+      code: "store_failed",
+      message,
+      ...(eventId !== undefined && { eventId }),
     });
     // The reason may contain paths of this machine; the operator has it from `onProblem`.
     return answer(503, { error: { code: "store_failed", message: "the event was not stored" } });
@@ -149,16 +165,20 @@ export class Receiver {
 export function fetchHandler(receiver: Receiver): (request: Request) => Promise<Response> {
   return async (request) => {
     const body = await readBody(request, receiver.maxBodyBytes);
-    const result = typeof body === "string"
-      ? body === "too_large" ? receiver.tooLarge() : receiver.incomplete()
-      : await receiver.accept(request.method, request.headers, body);
+    const result =
+      typeof body === "string"
+        ? body === "too_large"
+          ? receiver.tooLarge()
+          : receiver.incomplete()
+        : await receiver.accept(request.method, request.headers, body);
     return new Response(result.body, { status: result.status, headers: result.headers });
   };
 }
 
 /** Reads at most the limit, so that a large body costs no memory. */
 async function readBody(
-  request: Request, limit: number,
+  request: Request,
+  limit: number,
 ): Promise<Uint8Array | "too_large" | "incomplete"> {
   if (Number(request.headers.get("content-length") ?? 0) > limit) return "too_large";
   const chunks: Uint8Array[] = [];

@@ -31,9 +31,9 @@ const OWN = /^(webhook_endpoint|replay|erasure)\./;
 export async function reconcile(options: ReconcileOptions): Promise<number> {
   const { client, store, types, path = "/v1/events" } = options;
   const { firstSeconds = 3 * 86_400, overlapSeconds = 300 } = options;
-  const last = Number(await store.setting(SETTING));
-  const until = Math.floor(Date.now() / 1000);
-  const since = last > 0 ? last - overlapSeconds : until - firstSeconds;
+  let newest = Number(await store.setting(SETTING)) || 0;
+  const first = Math.floor(Date.now() / 1000) - firstSeconds;
+  const since = newest > 0 ? newest - overlapSeconds : first;
   const all = types === undefined || types.includes("*");
   const query = { min_created: since, limit: 100, ...(!all && { type: types }) };
   let missing = 0;
@@ -41,12 +41,14 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
     if (all && OWN.test(event.type) && !types?.includes(event.type)) continue;
     const fingerprint = await fingerprintOf(event);
     const { id, type } = event;
+    // The clock of the provider, which may differ from the one here.
+    newest = Math.max(newest, event.created);
     const body = JSON.stringify(event);
     const result = await store.put({ id, type, body, fingerprint, source: "reconcile" });
     if (result === "stored") missing += 1;
   }
   // Only after the last page: a run that fails is repeated as a whole.
-  await store.setSetting(SETTING, String(until));
+  await store.setSetting(SETTING, String(newest));
   return missing;
 }
 

@@ -7,7 +7,10 @@ export const MAX_RETRY_AFTER_MS = 60_000;
 
 /** Milliseconds to wait before the request is sent again; undefined if it must not be. */
 export function retryDelay(
-  error: unknown, attempt: number, method: string, conditional: boolean,
+  error: unknown,
+  attempt: number,
+  method: string,
+  conditional: boolean,
 ): number | undefined {
   const backoff = Math.min(500 * 2 ** attempt, 8000) * (0.5 + Math.random() / 2);
   // The server may have executed the request. POST and PATCH have an Idempotency-Key, and GET, PUT

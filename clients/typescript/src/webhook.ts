@@ -20,19 +20,10 @@ const MAX_HEADER_BYTES = 4096;
 /** A rotation has two. The others are not looked at. */
 const MAX_SIGNATURES = 16;
 
-export type Reason =
-  | "missing"
-  | "too_long"
-  | "malformed"
-  | "too_old"
-  | "too_new"
-  | "no_match";
+export type Reason = "missing" | "too_long" | "malformed" | "too_old" | "too_new" | "no_match";
 
 /** What is probably wrong if no signature matches. */
-export type Diagnosis =
-  | "wrong_secret"
-  | "body_reserialised"
-  | "secret_encoding";
+export type Diagnosis = "wrong_secret" | "body_reserialised" | "secret_encoding";
 
 /** The request is not signed with any of the secrets. Process nothing. */
 export class SignatureError extends Error {
@@ -51,9 +42,7 @@ export class SignatureError extends Error {
 }
 
 export type HeaderSource =
-  | Headers
-  | Record<string, string | string[] | undefined>
-  | Iterable<[string, string]>;
+  Headers | Record<string, string | string[] | undefined> | Iterable<[string, string]>;
 
 export interface VerifyOptions {
   /** The signing secret of the endpoint; several during a rotation. */
@@ -88,7 +77,9 @@ export interface Key {
 
 /** Verifies the body as it was received: parse it afterwards. Throws `SignatureError`. */
 export async function verify(
-  headers: HeaderSource, body: string | Uint8Array, options: VerifyOptions,
+  headers: HeaderSource,
+  body: string | Uint8Array,
+  options: VerifyOptions,
 ): Promise<Verified> {
   const keys = parseSecrets(options.secrets);
   const names = headerLookup(headers);
@@ -109,7 +100,11 @@ export async function verify(
 }
 
 async function verifyFamily(
-  family: Family, headers: Lookup, body: Uint8Array, keys: Key[], options: VerifyOptions,
+  family: Family,
+  headers: Lookup,
+  body: Uint8Array,
+  keys: Key[],
+  options: VerifyOptions,
 ): Promise<Verified> {
   const signed = READERS[family](headers, options);
   const { seconds } = signed;
@@ -163,7 +158,9 @@ const READERS: Record<Family, (headers: Lookup, options: VerifyOptions) => Signe
 
   timestamped(headers, options) {
     const name = options.headers?.timestamped;
-    const found = name ? headers(name) : (headers("restive-signature") ?? headers("stripe-signature"));
+    const found = name
+      ? headers(name)
+      : (headers("restive-signature") ?? headers("stripe-signature"));
     let seconds: string | undefined;
     const tags: Uint8Array[] = [];
     for (const item of bounded(found, "signature", "timestamped").split(",")) {
@@ -278,8 +275,14 @@ export function parseSecrets(secrets: string | readonly string[]): Key[] {
 /** The headers of a signed request, for tests and for senders. The newest secret is first. */
 export async function sign(
   body: string | Uint8Array,
-  { secrets, id, timestamp }: {
-    secrets: string | readonly string[]; id: string; timestamp?: number;
+  {
+    secrets,
+    id,
+    timestamp,
+  }: {
+    secrets: string | readonly string[];
+    id: string;
+    timestamp?: number;
   },
 ): Promise<Record<string, string>> {
   if (id === "" || id.includes(".")) throw new TypeError("the id must have letters and no dot");

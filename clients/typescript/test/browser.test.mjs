@@ -11,9 +11,9 @@ import { KEY, Server, eventually, library } from "./harness.mjs";
 
 /** Runs in the page. */
 async function follow([url, token, channels]) {
-  const { Client } = await import(URL.createObjectURL(
-    new Blob([window.source], { type: "text/javascript" }),
-  ));
+  const { Client } = await import(
+    URL.createObjectURL(new Blob([window.source], { type: "text/javascript" }))
+  );
   window.heard = Object.fromEntries(channels.map((channel) => [channel, []]));
   window.opened = 0;
   const client = new Client({ url });

@@ -44,7 +44,8 @@ test("a list gives one page, or every record of all pages", deadline, async () =
   assert.match(page.position, /^\w+\.\d+$/);
   assert.equal((await page.next()).data[0].price, 10);
   const prices = [];
-  for await (const book of books.list({ author, limit: 10, sort: ["price"] })) prices.push(book.price);
+  for await (const book of books.list({ author, limit: 10, sort: ["price"] }))
+    prices.push(book.price);
   assert.deepEqual(prices, [...Array(25).keys()]);
   assert.equal((await books.list({ author, limit: 4, page: 1 })).total, 25);
   assert.equal((await books.list({ author, limit: 4, page: 1 }).toArray()).length, 25);
@@ -59,8 +60,14 @@ test("a filter finds texts with commas, quotes and the word null", deadline, asy
   for (const author of ["Tolkien, J. R. R.", '"quoted", twice', "null", 'back\\slash, "x"']) {
     const { id } = await books.create({ title: "T", author });
     const found = await books.list({ author });
-    assert.ok(found.data.some((book) => book.id === id), author);
-    assert.ok(found.data.every((book) => book.author === author), author);
+    assert.ok(
+      found.data.some((book) => book.id === id),
+      author,
+    );
+    assert.ok(
+      found.data.every((book) => book.author === author),
+      author,
+    );
   }
   const without = await books.list({ price: null, author: ["null", "Tolkien, J. R. R."] });
   assert.ok(without.data.length >= 2 && without.data.every((book) => book.price === null));
@@ -90,7 +97,10 @@ test("an ETag guards a write and saves a transfer", deadline, async () => {
   again.title = "changed by the caller";
   assert.equal((await books.get(id)).title, "Dune");
   await books.update(id, { price: 1 }, { ifMatch: read });
-  await assert.rejects(books.update(id, { price: 2 }, { ifMatch: read }), restive.PreconditionError);
+  await assert.rejects(
+    books.update(id, { price: 2 }, { ifMatch: read }),
+    restive.PreconditionError,
+  );
   const etag = meta(await books.get(id)).etag;
   await books.update(id, { price: 3 }, { ifMatch: etag });
   await assert.rejects(books.update(id, { price: 4 }, { ifMatch: {} }), TypeError);
@@ -116,19 +126,33 @@ test("errors are classes with the details of the server", deadline, async () => 
   for (const [request, Class, code] of [
     [() => client.get("/v1/books", { nonsense: 1 }), restive.BadRequestError, "unknown_parameter"],
     [() => stranger.get("/v1/books"), restive.AuthenticationError, "invalid_api_key"],
-    [() => client.post(path`/v1/payment-intents/${payment.id}/confirm`), restive.PaymentError, "card_declined"],
+    [
+      () => client.post(path`/v1/payment-intents/${payment.id}/confirm`),
+      restive.PaymentError,
+      "card_declined",
+    ],
     [() => client.get("/v1/books/book_none"), restive.NotFoundError, "not_found"],
     [() => client.post(path`/v1/orders/${order.id}/ship`), restive.ConflictError, "invalid_state"],
     [() => client.post("/v1/books", { title: 7 }), restive.ValidationError, "validation_failed"],
-    [() => client.get("/v1/books", {}, { version: "1999-01-01" }), restive.BadRequestError, "unknown_version"],
+    [
+      () => client.get("/v1/books", {}, { version: "1999-01-01" }),
+      restive.BadRequestError,
+      "unknown_version",
+    ],
   ]) {
-    const error = await request().then(() => assert.fail(code), (error) => error);
+    const error = await request().then(
+      () => assert.fail(code),
+      (error) => error,
+    );
     assert.ok(error instanceof Class && error instanceof restive.RestiveError, error.stack);
     assert.equal(error.code, code);
     assert.ok(error.requestId && error.message && error.name === Class.name, code);
   }
   const error = await client.post("/v1/books", { title: 7, prise: 1 }).catch((error) => error);
-  assert.deepEqual(error.errors.map(({ field }) => field), ["prise", "title", "author"]);
+  assert.deepEqual(
+    error.errors.map(({ field }) => field),
+    ["prise", "title", "author"],
+  );
 });
 
 test("the version of the client is the one of its requests", deadline, async () => {
@@ -138,9 +162,17 @@ test("the version of the client is the one of its requests", deadline, async () 
 });
 
 const ok = json(200, { id: "x" });
-const limited = json(429, { error: { code: "rate_limited", type: "rate_limit_error" } }, { "Retry-After": "0.2" });
+const limited = json(
+  429,
+  { error: { code: "rate_limited", type: "rate_limit_error" } },
+  { "Retry-After": "0.2" },
+);
 const busy = json(503, { error: { code: "overloaded" } }, { "Retry-After": "0" });
-const inUse = json(409, { error: { code: "idempotency_key_in_use", type: "idempotency_error" } }, { "Retry-After": "0" });
+const inUse = json(
+  409,
+  { error: { code: "idempotency_key_in_use", type: "idempotency_error" } },
+  { "Retry-After": "0" },
+);
 const partial = cut({ type: "application/json", text: '{"id":' });
 
 // steps of the server, the request, the expected number of requests, and the expected error
@@ -151,25 +183,93 @@ for (const [name, steps, send, count, Class] of [
   ["a broken connection is repeated", [cut(), ok], (c) => c.post("/x", {}), 2],
   ["a body that ends too early is repeated", [partial, ok], (c) => c.patch("/x", {}), 2],
   ["an HTML page with 502 is repeated", [html(502), ok], (c) => c.get("/x"), 2],
-  ["an HTML page with 200 is an error", [html(200)], (c) => c.get("/x"), 1, restive.InvalidResponseError],
+  [
+    "an HTML page with 200 is an error",
+    [html(200)],
+    (c) => c.get("/x"),
+    1,
+    restive.InvalidResponseError,
+  ],
   ["an HTML page with 404 is an error", [html(404)], (c) => c.get("/x"), 1, restive.NotFoundError],
-  ["a list that is none is an error", [json(200, [1])], (c) => c.list("/x"), 1, restive.InvalidResponseError],
-  ["a cursor that does not move is an error",
+  [
+    "a list that is none is an error",
+    [json(200, [1])],
+    (c) => c.list("/x"),
+    1,
+    restive.InvalidResponseError,
+  ],
+  [
+    "a cursor that does not move is an error",
     [json(200, { data: [1], pagination: { next_cursor: "c", has_more: true } })],
-    (c) => c.list("/x").toArray(), 2, restive.InvalidResponseError],
-  ["a conditional PUT is not repeated", [cut(), ok], (c) => c.put("/x", {}, { ifMatch: '"1"' }), 1, restive.ConnectionError],
+    (c) => c.list("/x").toArray(),
+    2,
+    restive.InvalidResponseError,
+  ],
+  [
+    "a conditional PUT is not repeated",
+    [cut(), ok],
+    (c) => c.put("/x", {}, { ifMatch: '"1"' }),
+    1,
+    restive.ConnectionError,
+  ],
   ["a plain PUT is repeated", [cut(), ok], (c) => c.put("/x", {}), 2],
-  ["a rule that fails is not repeated", [json(500, { error: { code: "rule_failed" } })], (c) => c.get("/x"), 1, restive.ServerError],
-  ["a long Retry-After is left to the caller",
-    [json(429, { error: { code: "rate_limited" } }, { "Retry-After": "120" })], (c) => c.get("/x"), 1, restive.RateLimitError],
-  ["a server that is always busy is an error", [busy], (c) => c.get("/x", {}, { maxRetries: 2 }), 3, restive.ServerError],
-  ["a flat error has its message", [json(400, { message: "no", documentation_url: "/e" })], (c) => c.get("/x"), 1, restive.BadRequestError],
-  ["an error with a body of another type is an error", [json(400, [1, 2])], (c) => c.get("/x"), 1, restive.BadRequestError],
-  ["a redirect is not followed", [(r) => r.writeHead(302, { Location: "/y" }).end()],
-    (c) => c.get("/x", {}, { maxRetries: 0 }), 1, restive.ConnectionError],
-  ["silence is a timeout", [() => undefined], (c) => c.get("/x", {}, { timeout: 1000, maxRetries: 0 }), 1, restive.TimeoutError],
+  [
+    "a rule that fails is not repeated",
+    [json(500, { error: { code: "rule_failed" } })],
+    (c) => c.get("/x"),
+    1,
+    restive.ServerError,
+  ],
+  [
+    "a long Retry-After is left to the caller",
+    [json(429, { error: { code: "rate_limited" } }, { "Retry-After": "120" })],
+    (c) => c.get("/x"),
+    1,
+    restive.RateLimitError,
+  ],
+  [
+    "a server that is always busy is an error",
+    [busy],
+    (c) => c.get("/x", {}, { maxRetries: 2 }),
+    3,
+    restive.ServerError,
+  ],
+  [
+    "a flat error has its message",
+    [json(400, { message: "no", documentation_url: "/e" })],
+    (c) => c.get("/x"),
+    1,
+    restive.BadRequestError,
+  ],
+  [
+    "an error with a body of another type is an error",
+    [json(400, [1, 2])],
+    (c) => c.get("/x"),
+    1,
+    restive.BadRequestError,
+  ],
+  [
+    "a redirect is not followed",
+    [(r) => r.writeHead(302, { Location: "/y" }).end()],
+    (c) => c.get("/x", {}, { maxRetries: 0 }),
+    1,
+    restive.ConnectionError,
+  ],
+  [
+    "silence is a timeout",
+    [() => undefined],
+    (c) => c.get("/x", {}, { timeout: 1000, maxRetries: 0 }),
+    1,
+    restive.TimeoutError,
+  ],
   ["a refused key is renewed once", [json(401, {}), ok], (c) => c.get("/x"), 2],
-  ["a key that stays refused is an error", [json(401, {})], (c) => c.get("/x"), 2, restive.AuthenticationError],
+  [
+    "a key that stays refused is an error",
+    [json(401, {})],
+    (c) => c.get("/x"),
+    2,
+    restive.AuthenticationError,
+  ],
 ]) {
   test(name, deadline, async () => {
     const { url, requests, close } = await fake(...steps);
@@ -200,5 +300,23 @@ test("an aborted request ends at once", deadline, async () => {
   const request = new Client({ url }).get("/x", {}, { signal: abort.signal });
   setTimeout(() => abort.abort(new Error("enough")), 50);
   await assert.rejects(request, /enough/);
+  close();
+});
+
+test("the cache keeps a hundred responses, and none of more than 256 KiB", deadline, async () => {
+  const answer = (response, { url }) => {
+    const body = JSON.stringify({ text: url === "/large" ? "x".repeat(300_000) : "x" });
+    response.writeHead(200, { "Content-Type": "application/json", ETag: '"1"' }).end(body);
+  };
+  const { url, requests, close } = await fake(answer);
+  const client = new Client({ url });
+  const isAsked = async (path) => {
+    await client.get(path);
+    return requests.at(-1).headers["if-none-match"] !== undefined;
+  };
+  for (let number = 0; number < 101; number += 1) await client.get(`/${number}`);
+  assert.deepEqual([await isAsked("/100"), await isAsked("/0")], [true, false]);
+  await client.get("/large");
+  assert.equal(await isAsked("/large"), false);
   close();
 });

@@ -80,8 +80,11 @@ for (const channel of CHANNELS) {
     assert.deepEqual(await done, ["after"]);
     assert.equal(resets.length, 1);
     assert.equal(resets[0].refetch?.length > 0, true, JSON.stringify(resets));
-    const [first] = await collect(client.follow(options), undefined, { push(text) { throw text; } })
-      .catch((text) => [text]);
+    const [first] = await collect(client.follow(options), undefined, {
+      push(text) {
+        throw text;
+      },
+    }).catch((text) => [text]);
     assert.match(first, /^reset /);
     await server.kill();
   });
@@ -116,6 +119,17 @@ async function expires(channel) {
   await server.kill();
 }
 
+test("sse: a refused key is renewed", deadline, async () => {
+  const refused = json(401, { error: { code: "invalid_api_key", message: "no" } });
+  const { url, requests, close } = await fake(refused, tail);
+  let keys = 0;
+  const client = new Client({ url, key: () => `key${(keys += 1)}` });
+  assert.deepEqual(await collect(client.follow(), "last"), ["last"]);
+  close();
+  const sent = requests.map(({ headers }) => headers.authorization);
+  assert.deepEqual(sent, ["Bearer key1", "Bearer key2"]);
+});
+
 test("the position is saved after a message was processed", deadline, async () => {
   const server = await Server.start();
   const client = new Client({ url: server.url, key: KEY });
@@ -129,22 +143,44 @@ test("the position is saved after a message was processed", deadline, async () =
     // The process dies while it handles `b`: it must come again.
     if (data.text === "b") break;
   }
-  assert.deepEqual(seen, [["a", 0], ["b", 1]]);
+  assert.deepEqual(seen, [
+    ["a", 0],
+    ["b", 1],
+  ]);
   const again = await collect(client.follow({ types: ["message"], positions }), "c");
   assert.deepEqual(again, ["b", "c"]);
   await server.kill();
 });
 
 const hello = "retry: 10\nid: e.1\n\n";
-const event = (number, text = `${number}`) => `event: message\nid: e.${number}\ndata: {"text":"${text}"}\n\n`;
+const event = (number, text = `${number}`) =>
+  `event: message\nid: e.${number}\ndata: {"text":"${text}"}\n\n`;
 const tail = stream(event(9, "last"), { end: false });
 const closing = (reason) => `event: stream.closing\ndata: {"reason":"${reason}"}\n\n`;
 const slow = json(429, { error: { code: "rate_limited" } }, { "Retry-After": "2" });
 
 // what the server sends on each connection; the expected texts; the range of the first delay in ms
 for (const [name, steps, texts, min, max] of [
-  ["a connection that breaks within an event", [cut({ type: "text/event-stream", text: hello + event(2) + event(3).slice(0, 30) }), stream(hello + event(3) + event(9, "last"), { end: false })], ["2", "3", "last"], 1000, 2000],
-  ["events that are sent twice", [stream(hello + event(2) + event(2) + event(3)), stream(event(2) + event(3) + event(4) + event(9, "last"), { end: false })], ["2", "3", "4", "last"], 10, 10],
+  [
+    "a connection that breaks within an event",
+    [
+      cut({ type: "text/event-stream", text: hello + event(2) + event(3).slice(0, 30) }),
+      stream(hello + event(3) + event(9, "last"), { end: false }),
+    ],
+    ["2", "3", "last"],
+    1000,
+    2000,
+  ],
+  [
+    "events that are sent twice",
+    [
+      stream(hello + event(2) + event(2) + event(3)),
+      stream(event(2) + event(3) + event(4) + event(9, "last"), { end: false }),
+    ],
+    ["2", "3", "4", "last"],
+    10,
+    10,
+  ],
   ["an HTML page", [html(200), tail], ["last"], 1000, 2000],
   ["an HTML page with 404", [html(404), tail], ["last"], 1000, 2000],
   ["429 with Retry-After", [slow, tail], ["last"], 2000, 2000],
@@ -154,14 +190,40 @@ for (const [name, steps, texts, min, max] of [
   ["slow_resume", [stream(hello + closing("slow_resume")), tail], ["last"], 1000, 2000],
   ["token_expired", [stream(hello + closing("token_expired")), tail], ["last"], 0, 0],
   ["data that is not JSON", [stream(hello + "id: e.2\ndata: {\n\n"), tail], ["last"], 1000, 2000],
-  ["a reset after a cut greeting", [stream("id: e.7\n\n"), stream(`event: stream.reset\nid: e.7\ndata: {"reason":"expired"}\n\n` + event(8) + event(9, "last"), { end: false })], ["reset expired", "8", "last"], 1000, 2000],
-  ["line ends of all kinds and comments", [stream(`\r\n: hi\r\nid: e.2\r\ndata: {"text":\r\ndata: "2"}\r\r` + event(9, "last"), { end: false })], ["2", "last"]],
+  [
+    "a reset after a cut greeting",
+    [
+      stream("id: e.7\n\n"),
+      stream(
+        `event: stream.reset\nid: e.7\ndata: {"reason":"expired"}\n\n` +
+          event(8) +
+          event(9, "last"),
+        { end: false },
+      ),
+    ],
+    ["reset expired", "8", "last"],
+    1000,
+    2000,
+  ],
+  [
+    "line ends of all kinds and comments",
+    [
+      stream(`\r\n: hi\r\nid: e.2\r\ndata: {"text":\r\ndata: "2"}\r\r` + event(9, "last"), {
+        end: false,
+      }),
+    ],
+    ["2", "last"],
+  ],
 ]) {
   test(`sse: ${name}`, deadline, async () => {
     const { url, requests, close } = await fake(...steps);
     const delays = [];
     const onState = ({ state, delay }) => state === "waiting" && delays.push(delay);
-    const follower = new Client({ url, key: "k" }).follow({ since: "e.1", onState, token: () => "t" });
+    const follower = new Client({ url, key: "k" }).follow({
+      since: "e.1",
+      onState,
+      token: () => "t",
+    });
     try {
       assert.deepEqual(await collect(follower, "last"), texts);
     } finally {
@@ -181,7 +243,10 @@ for (const [name, steps, texts, min, max] of [
 for (const [name, step] of [
   ["403 from the service", json(403, { error: { code: "permission_denied", message: "no" } })],
   ["400 from the service", json(400, { error: { code: "invalid_parameter", message: "no" } })],
-  ["401 without a token function", json(401, { error: { code: "invalid_api_key", message: "no" } })],
+  [
+    "401 without a token function",
+    json(401, { error: { code: "invalid_api_key", message: "no" } }),
+  ],
   ["key_revoked", stream(hello + closing("key_revoked"))],
 ]) {
   test(`sse: ${name} ends the follower`, deadline, async () => {
@@ -214,15 +279,29 @@ function scripted(script) {
 }
 
 const welcome = { type: "welcome", position: "e.1" };
-const message = (number, text = `${number}`) => ({ type: "message", position: `e.${number}`, data: { text } });
+const message = (number, text = `${number}`) => ({
+  type: "message",
+  position: `e.${number}`,
+  data: { text },
+});
 const finale = [welcome, message(9, "last")];
 
 // the messages and the close code of the first connection; the range of the delay; null: it ends
 for (const [code, min, max] of [
-  [4001, null], [4099, null], [1002, null], [1003, null], [1007, null], [1009, null],
-  [4101, 1000, 2000], [4102, 1000, 2000], [4199, 1000, 2000],
-  [4201, 0, 0], [4299, 0, 0],
-  [1012, 1000, 5000], [1006, 1000, 2000], [1001, 1000, 2000],
+  [4001, null],
+  [4099, null],
+  [1002, null],
+  [1003, null],
+  [1007, null],
+  [1009, null],
+  [4101, 1000, 2000],
+  [4102, 1000, 2000],
+  [4199, 1000, 2000],
+  [4201, 0, 0],
+  [4299, 0, 0],
+  [1012, 1000, 5000],
+  [1006, 1000, 2000],
+  [1001, 1000, 2000],
 ]) {
   test(`websocket: close code ${code}`, deadline, async () => {
     const { Fake, opened } = scripted([[welcome, message(2), message(2), code], finale]);
@@ -250,7 +329,10 @@ for (const [code, min, max] of [
 
 test("websocket: a consumer that is slow loses nothing", deadline, async () => {
   const many = Array.from({ length: 1500 }, (_, at) => message(at + 2));
-  const { Fake, opened } = scripted([[welcome, ...many], [welcome, ...many.slice(900), message(9999, "last")]]);
+  const { Fake, opened } = scripted([
+    [welcome, ...many],
+    [welcome, ...many.slice(900), message(9999, "last")],
+  ]);
   const options = { channel: "websocket", WebSocket: Fake, token: () => "ct_1" };
   const texts = await collect(new Client({ url: "http://127.0.0.1:1" }).follow(options), "last");
   assert.deepEqual(texts, [...many.map(({ data }) => data.text), "last"]);

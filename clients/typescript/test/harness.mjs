@@ -81,10 +81,12 @@ export async function fake(...steps) {
   return { url: `http://127.0.0.1:${server.address().port}`, requests, close };
 }
 
-export const json = (status, body, headers = {}) => (response) => {
-  response.writeHead(status, { "Content-Type": "application/json", ...headers });
-  response.end(JSON.stringify(body));
-};
+export const json =
+  (status, body, headers = {}) =>
+  (response) => {
+    response.writeHead(status, { "Content-Type": "application/json", ...headers });
+    response.end(JSON.stringify(body));
+  };
 
 export const html = (status) => (response) => {
   response.writeHead(status, { "Content-Type": "text/html" }).end("<h1>It works!</h1>");
@@ -97,11 +99,13 @@ export const cut = (head) => (response) => {
   return response.write(head.text, () => response.socket.destroy());
 };
 
-export const stream = (text, { end = true } = {}) => (response) => {
-  response.writeHead(200, { "Content-Type": "text/event-stream" });
-  response.write(text);
-  if (end) response.end();
-};
+export const stream =
+  (text, { end = true } = {}) =>
+  (response) => {
+    response.writeHead(200, { "Content-Type": "text/event-stream" });
+    response.write(text);
+    if (end) response.end();
+  };
 
 /** Waits for a condition, at most for the deadline. */
 export async function eventually(condition, what, deadline = 20_000) {

@@ -48,7 +48,7 @@ class ReceiverProcess {
 /** Creates books until it is stopped; a request that fails is repeated with the same key. */
 async function write(client, state) {
   while (!state.stop) {
-    const title = `Book ${state.sent += 1}`;
+    const title = `Book ${(state.sent += 1)}`;
     const idempotencyKey = crypto.randomUUID();
     for (;;) {
       try {
@@ -68,7 +68,9 @@ async function exactlyOnce(kind) {
   const port = await freePort();
   const folder = mkdtempSync(join(tmpdir(), "restive-receiver-"));
   const endpoint = await client.post("/v1/webhook-endpoints", {
-    url: `http://127.0.0.1:${port}/hook`, enabled_events: ["book.created"], retry_schedule: [1, 1, 2],
+    url: `http://127.0.0.1:${port}/hook`,
+    enabled_events: ["book.created"],
+    retry_schedule: [1, 1, 2],
   });
   const receiver = new ReceiverProcess(port, folder, kind, server.url, KEY, endpoint.secret);
   await receiver.start();
@@ -90,7 +92,12 @@ async function exactlyOnce(kind) {
     const count = db.prepare("SELECT count(*) AS n, count(DISTINCT event) AS d FROM effects");
     await eventually(() => count.get().d >= events.length, "all effects", 60_000);
     assert.deepEqual({ ...count.get() }, { n: events.length, d: events.length });
-    const found = new Set(db.prepare("SELECT event FROM effects").all().map(({ event }) => event));
+    const found = new Set(
+      db
+        .prepare("SELECT event FROM effects")
+        .all()
+        .map(({ event }) => event),
+    );
     assert.ok(events.every(({ id }) => found.has(id)));
     console.log(`${kind}: ${KILLS} kills, ${events.length} events, each effect once`);
   } finally {

@@ -28,7 +28,8 @@ const STORES = {
   memory: async () => new MemoryStore(),
   file: async (place = folder()) => FileStore.open(join(place, "inbox.journal")),
   ...(sqlite && {
-    sqlite: async (place = folder()) => new SqliteStore(new sqlite.DatabaseSync(join(place, "inbox.db"))),
+    sqlite: async (place = folder()) =>
+      new SqliteStore(new sqlite.DatabaseSync(join(place, "inbox.db"))),
   }),
 };
 
@@ -71,27 +72,111 @@ const HANDLERS = {
   },
 };
 
-const event = (id, more = {}) => JSON.stringify({ id, object: "event", type: "book.created", ...more });
+const event = (id, more = {}) =>
+  JSON.stringify({ id, object: "event", type: "book.created", ...more });
 const bytes = (text) => new TextEncoder().encode(text);
 const signed = (body, options = {}) => sign(body, { secrets: SECRET, id: "evt_1", ...options });
 const nested = (depth) => bytes(`{"id":"evt_1","a":${"[".repeat(depth)}${"]".repeat(depth)}}`);
 
 // name, request, expected status, expected code
 const BAD = [
-  ["unsigned", async () => ({ body: bytes(event("evt_1")), headers: {} }), 401, "signature_missing"],
-  ["wrong secret", async () => ({ body: bytes(event("evt_1")), headers: await signed(event("evt_1"), { secrets: OTHER }) }), 401, "signature_no_match"],
-  ["stale", async () => ({ body: bytes(event("evt_1")), headers: await signed(event("evt_1"), { timestamp: now() - 400 }) }), 401, "signature_too_old"],
-  ["future", async () => ({ body: bytes(event("evt_1")), headers: await signed(event("evt_1"), { timestamp: now() + 400 }) }), 401, "signature_too_new"],
-  ["truncated body", async () => ({ body: bytes(event("evt_1").slice(0, -3)), headers: await signed(event("evt_1")) }), 401, "signature_no_match"],
-  ["empty body, unsigned", async () => ({ body: bytes(""), headers: {} }), 401, "signature_missing"],
-  ["empty body, signed", async () => ({ body: bytes(""), headers: await signed("") }), 400, "invalid_body"],
-  ["10 MB", async () => ({ body: new Uint8Array(10_000_000).fill(97), headers: {} }), 413, "body_too_large"],
-  ["not JSON", async () => ({ body: bytes("hello"), headers: await signed("hello") }), 400, "invalid_body"],
-  ["an array", async () => ({ body: bytes("[1]"), headers: await signed("[1]") }), 400, "invalid_body"],
+  [
+    "unsigned",
+    async () => ({ body: bytes(event("evt_1")), headers: {} }),
+    401,
+    "signature_missing",
+  ],
+  [
+    "wrong secret",
+    async () => ({
+      body: bytes(event("evt_1")),
+      headers: await signed(event("evt_1"), { secrets: OTHER }),
+    }),
+    401,
+    "signature_no_match",
+  ],
+  [
+    "stale",
+    async () => ({
+      body: bytes(event("evt_1")),
+      headers: await signed(event("evt_1"), { timestamp: now() - 400 }),
+    }),
+    401,
+    "signature_too_old",
+  ],
+  [
+    "future",
+    async () => ({
+      body: bytes(event("evt_1")),
+      headers: await signed(event("evt_1"), { timestamp: now() + 400 }),
+    }),
+    401,
+    "signature_too_new",
+  ],
+  [
+    "truncated body",
+    async () => ({
+      body: bytes(event("evt_1").slice(0, -3)),
+      headers: await signed(event("evt_1")),
+    }),
+    401,
+    "signature_no_match",
+  ],
+  [
+    "empty body, unsigned",
+    async () => ({ body: bytes(""), headers: {} }),
+    401,
+    "signature_missing",
+  ],
+  [
+    "empty body, signed",
+    async () => ({ body: bytes(""), headers: await signed("") }),
+    400,
+    "invalid_body",
+  ],
+  [
+    "10 MB",
+    async () => ({ body: new Uint8Array(10_000_000).fill(97), headers: {} }),
+    413,
+    "body_too_large",
+  ],
+  [
+    "not JSON",
+    async () => ({ body: bytes("hello"), headers: await signed("hello") }),
+    400,
+    "invalid_body",
+  ],
+  [
+    "an array",
+    async () => ({ body: bytes("[1]"), headers: await signed("[1]") }),
+    400,
+    "invalid_body",
+  ],
   ["a number", async () => ({ body: bytes("7"), headers: await signed("7") }), 400, "invalid_body"],
-  ["not UTF-8", async () => ({ body: new Uint8Array([0x7b, 0xff, 0x7d]), headers: await signed(new Uint8Array([0x7b, 0xff, 0x7d])) }), 400, "invalid_body"],
-  ["id is a number", async () => ({ body: bytes('{"id":7}'), headers: timestamped(await signed('{"id":7}')) }), 400, "invalid_id"],
-  ["id is too long", async () => ({ body: bytes(event("x".repeat(256))), headers: await signed(event("x".repeat(256))) }), 400, "invalid_id"],
+  [
+    "not UTF-8",
+    async () => ({
+      body: new Uint8Array([0x7b, 0xff, 0x7d]),
+      headers: await signed(new Uint8Array([0x7b, 0xff, 0x7d])),
+    }),
+    400,
+    "invalid_body",
+  ],
+  [
+    "id is a number",
+    async () => ({ body: bytes('{"id":7}'), headers: timestamped(await signed('{"id":7}')) }),
+    400,
+    "invalid_id",
+  ],
+  [
+    "id is too long",
+    async () => ({
+      body: bytes(event("x".repeat(256))),
+      headers: await signed(event("x".repeat(256))),
+    }),
+    400,
+    "invalid_id",
+  ],
   ["a GET", async () => ({ method: "GET", headers: {} }), 405, "method_not_allowed"],
 ];
 
@@ -105,7 +190,10 @@ for (const [kind, handler] of Object.entries(HANDLERS)) {
     const store = new MemoryStore();
     const problems = [];
     const receiver = new Receiver({
-      secrets: SECRET, store, maxBodyBytes: LIMIT, onProblem: (problem) => problems.push(problem),
+      secrets: SECRET,
+      store,
+      maxBodyBytes: LIMIT,
+      onProblem: (problem) => problems.push(problem),
     });
     const send = await handler(receiver);
     for (const [name, make, status, code] of BAD) {
@@ -118,34 +206,40 @@ for (const [kind, handler] of Object.entries(HANDLERS)) {
     assert.deepEqual(await store.counts(), { pending: 0, done: 0, dead: 0 });
   });
 
-  test(`${kind}: an event is stored once, also if it comes again with another body`, deadline, async () => {
-    const store = new MemoryStore();
-    const problems = [];
-    const onProblem = ({ code }) => problems.push(code);
-    const receiver = new Receiver({ secrets: [OTHER, SECRET], store, onProblem });
-    const send = await handler(receiver);
-    const post = async (body) => {
-      const response = await send({ method: "POST", headers: await signed(body), body });
-      return [response.status, (await response.json()).duplicate ?? false];
-    };
-    assert.deepEqual(await post(event("evt_1", { pending_webhooks: 2 })), [200, false]);
-    assert.deepEqual(await post(event("evt_1", { pending_webhooks: 1 })), [200, true]);
-    assert.deepEqual(problems, []);
-    assert.deepEqual(await post(event("evt_1", { data: { object: { price: 0 } } })), [200, true]);
-    assert.deepEqual(problems, ["different_body"]);
-    const handled = [];
-    const worker = new Worker(store, (event) => void handled.push(event));
-    while (await worker.once());
-    assert.deepEqual(handled, [JSON.parse(event("evt_1", { pending_webhooks: 2 }))]);
-    assert.deepEqual(await post(event("evt_1", { pending_webhooks: 0 })), [200, true]);
-    assert.equal(await worker.once(), false);
-  });
+  test(
+    `${kind}: an event is stored once, also if it comes again with another body`,
+    deadline,
+    async () => {
+      const store = new MemoryStore();
+      const problems = [];
+      const onProblem = ({ code }) => problems.push(code);
+      const receiver = new Receiver({ secrets: [OTHER, SECRET], store, onProblem });
+      const send = await handler(receiver);
+      const post = async (body) => {
+        const response = await send({ method: "POST", headers: await signed(body), body });
+        return [response.status, (await response.json()).duplicate ?? false];
+      };
+      assert.deepEqual(await post(event("evt_1", { pending_webhooks: 2 })), [200, false]);
+      assert.deepEqual(await post(event("evt_1", { pending_webhooks: 1 })), [200, true]);
+      assert.deepEqual(problems, []);
+      assert.deepEqual(await post(event("evt_1", { data: { object: { price: 0 } } })), [200, true]);
+      assert.deepEqual(problems, ["different_body"]);
+      const handled = [];
+      const worker = new Worker(store, (event) => void handled.push(event));
+      while (await worker.once());
+      assert.deepEqual(handled, [JSON.parse(event("evt_1", { pending_webhooks: 2 }))]);
+      assert.deepEqual(await post(event("evt_1", { pending_webhooks: 0 })), [200, true]);
+      assert.equal(await worker.once(), false);
+    },
+  );
 }
 
 test("express: a body that was parsed before is a mistake of the setup", deadline, async () => {
   const problems = [];
   const onProblem = ({ message }) => problems.push(message);
-  const send = await HANDLERS.express(new Receiver({ secrets: SECRET, store: new MemoryStore(), onProblem }));
+  const send = await HANDLERS.express(
+    new Receiver({ secrets: SECRET, store: new MemoryStore(), onProblem }),
+  );
   const headers = { ...(await signed(event("evt_1"))), "Content-Type": "application/json" };
   const response = await send({ method: "POST", headers, body: event("evt_1") }, "/late");
   assert.equal(response.status, 500);
@@ -162,11 +256,19 @@ test("a body that is nested deeply is refused", deadline, async () => {
 });
 
 test("a store that fails or hangs makes the provider send again", deadline, async () => {
-  const broken = Object.assign(new MemoryStore(), { put: async () => { throw new Error("/disk is full"); } });
+  const broken = Object.assign(new MemoryStore(), {
+    put: async () => {
+      throw new Error("/disk is full");
+    },
+  });
   const hanging = Object.assign(new MemoryStore(), { put: () => new Promise(() => undefined) });
   for (const store of [broken, hanging]) {
     const problems = [];
-    const receiver = new Receiver({ secrets: SECRET, store, onProblem: (one) => problems.push(one) });
+    const receiver = new Receiver({
+      secrets: SECRET,
+      store,
+      onProblem: (one) => problems.push(one),
+    });
     const began = Date.now();
     const answer = await receiver.accept("POST", await signed(event("e")), bytes(event("e")));
     assert.equal(answer.status, 503);
@@ -181,7 +283,9 @@ test("a connection that breaks within the body stores nothing", deadline, async 
   const onProblem = ({ code }) => problems.push(code);
   const port = await listen(nodeHandler(new Receiver({ secrets: SECRET, store, onProblem })));
   const socket = connect(port, "127.0.0.1");
-  socket.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{", () => socket.destroy());
+  socket.write("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{", () =>
+    socket.destroy(),
+  );
   await eventually(() => problems.includes("body_incomplete"), "the refusal");
   assert.equal((await store.counts()).pending, 0);
 });
@@ -193,28 +297,42 @@ test("libraries of others agree with us, both ways", deadline, async () => {
   const headers = await sign(body, { secrets: [OTHER, SECRET], id: "evt_1" });
   for (const secret of [SECRET, OTHER]) {
     stripe.webhooks.constructEvent(body, headers["Restive-Signature"], secret);
-    for (const name of ["standardwebhooks", "svix"]) new (library(name).Webhook)(secret).verify(body, headers);
+    for (const name of ["standardwebhooks", "svix"])
+      new (library(name).Webhook)(secret).verify(body, headers);
   }
-  const theirs = { "Stripe-Signature": stripe.webhooks.generateTestHeaderString({ payload: body, secret: SECRET }) };
+  const theirs = {
+    "Stripe-Signature": stripe.webhooks.generateTestHeaderString({ payload: body, secret: SECRET }),
+  };
   assert.equal((await verify(theirs, body, { secrets: SECRET })).family, "timestamped");
-  for (const [name, prefix] of [["standardwebhooks", "webhook"], ["svix", "svix"]]) {
+  for (const [name, prefix] of [
+    ["standardwebhooks", "webhook"],
+    ["svix", "svix"],
+  ]) {
     const at = new Date();
     const signature = new (library(name).Webhook)(SECRET).sign("evt_1", at, body);
     const sent = {
-      [`${prefix}-id`]: "evt_1", [`${prefix}-signature`]: signature,
+      [`${prefix}-id`]: "evt_1",
+      [`${prefix}-signature`]: signature,
       [`${prefix}-timestamp`]: String(Math.floor(at.getTime() / 1000)),
     };
     assert.equal((await verify(sent, body, { secrets: [OTHER, SECRET] })).family, "standard");
   }
 });
 
-const put = (id, fingerprint = id) =>
-  ({ id, type: "t", body: JSON.stringify({ id }), fingerprint, source: "webhook" });
+const put = (id, fingerprint = id) => ({
+  id,
+  type: "t",
+  body: JSON.stringify({ id }),
+  fingerprint,
+  source: "webhook",
+});
 
 for (const [kind, make] of Object.entries(STORES)) {
   test(`${kind} store: puts, claims, completes, fails, retries and prunes`, deadline, async () => {
     const store = await make();
-    const results = await Promise.all([put("a"), put("a"), put("a", "x"), put("b")].map((one) => store.put(one)));
+    const results = await Promise.all(
+      [put("a"), put("a"), put("a", "x"), put("b")].map((one) => store.put(one)),
+    );
     assert.deepEqual(results, ["stored", "known", "different", "stored"]);
     const first = await store.claim(1000, 500);
     assert.deepEqual(first, { id: "a", type: "t", body: '{"id":"a"}', attempt: 1 });
@@ -230,7 +348,10 @@ for (const [kind, make] of Object.entries(STORES)) {
     await store.fail("a", "never", undefined);
     assert.deepEqual(await store.dead(10), [{ id: "a", type: "t", attempts: 3, error: "never" }]);
     assert.deepEqual(await store.counts(), { pending: 0, done: 1, dead: 1 });
-    assert.deepEqual([await store.retry("a"), await store.retry("a"), await store.retry("x")], [true, false, false]);
+    assert.deepEqual(
+      [await store.retry("a"), await store.retry("a"), await store.retry("x")],
+      [true, false, false],
+    );
     assert.equal((await store.claim(5000, 500)).attempt, 1);
     assert.equal(await store.prune(Date.now() + 1), 1);
     assert.equal(await store.put(put("b")), "stored");
@@ -239,33 +360,42 @@ for (const [kind, make] of Object.entries(STORES)) {
     assert.deepEqual([await store.setting("n"), await store.setting("m")], ["2", undefined]);
   });
 
-  test(`${kind} store: handlers that crash, hang or reject are tried again, then dead`, deadline, async () => {
-    const store = await make();
-    for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(put(id));
-    const calls = {};
-    const handler = ({ id }) => {
-      calls[id] = (calls[id] ?? 0) + 1;
-      if (id === "throws") throw new Error("thrown");
-      if (id === "rejects") return Promise.reject(new Error("rejected"));
-      if (id === "hangs" && calls[id] === 1) return new Promise(() => undefined);
-      return undefined;
-    };
-    const dead = [];
-    const onError = (_, event, isDead) => isDead && dead.push(event.id);
-    const options = { retries: [10, 10], timeout: 100, concurrency: 2, onError };
-    const worker = new Worker(store, handler, options).start();
-    await eventually(async () => (await store.counts()).pending === 0, "all are done or dead");
-    await worker.stop();
-    assert.deepEqual(calls, { ok: 1, throws: 3, rejects: 3, hangs: 2 });
-    assert.deepEqual(dead.sort(), ["rejects", "throws"]);
-    const errors = (await store.dead(10)).map(({ error }) => error).sort();
-    assert.deepEqual(errors, ["rejected", "thrown"]);
-  });
+  test(
+    `${kind} store: handlers that crash, hang or reject are tried again, then dead`,
+    deadline,
+    async () => {
+      const store = await make();
+      for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(put(id));
+      const calls = {};
+      const handler = ({ id }) => {
+        calls[id] = (calls[id] ?? 0) + 1;
+        if (id === "throws") throw new Error("thrown");
+        if (id === "rejects") return Promise.reject(new Error("rejected"));
+        if (id === "hangs" && calls[id] === 1) return new Promise(() => undefined);
+        return undefined;
+      };
+      const dead = [];
+      const onError = (_, event, isDead) => isDead && dead.push(event.id);
+      const options = { retries: [10, 10], timeout: 100, concurrency: 2, onError };
+      const worker = new Worker(store, handler, options).start();
+      await eventually(async () => (await store.counts()).pending === 0, "all are done or dead");
+      await worker.stop();
+      assert.deepEqual(calls, { ok: 1, throws: 3, rejects: 3, hangs: 2 });
+      assert.deepEqual(dead.sort(), ["rejects", "throws"]);
+      const errors = (await store.dead(10)).map(({ error }) => error).sort();
+      assert.deepEqual(errors, ["rejected", "thrown"]);
+    },
+  );
 
   test(`${kind} store: reconciliation queues only what is missing`, deadline, async () => {
     const store = await make();
-    const events = ["a", "b", "c"].map((id) => ({ id, type: "book.created", pending_webhooks: 1 }));
-    events.push({ id: "d", type: "webhook_endpoint.created" });
+    const events = ["a", "b", "c"].map((id) => ({
+      id,
+      type: "book.created",
+      pending_webhooks: 1,
+      created: now(),
+    }));
+    events.push({ id: "d", type: "webhook_endpoint.created", created: now() });
     const queries = [];
     const client = {
       async *list(_, query) {
@@ -279,7 +409,12 @@ for (const [kind, make] of Object.entries(STORES)) {
     assert.equal(await reconcile({ client, store }), 2);
     assert.equal(await reconcile({ client, store }), 0);
     assert.ok(queries[1].min_created > queries[0].min_created + 86_400);
-    const broken = { async *list() { yield events[0]; throw new Error("cut"); } };
+    const broken = {
+      async *list() {
+        yield events[0];
+        throw new Error("cut");
+      },
+    };
     const before = await store.setting("reconciled_until");
     await assert.rejects(reconcile({ client: broken, store }), /cut/);
     assert.equal(await store.setting("reconciled_until"), before);
@@ -346,10 +481,17 @@ if (sqlite) {
   test("applyOnce: an effect happens once, and not at all if it fails", deadline, async () => {
     const db = new sqlite.DatabaseSync(":memory:");
     db.exec("CREATE TABLE effects (id TEXT)");
-    const effect = (id) => (db) => db.prepare("INSERT INTO effects VALUES (?)").run(id) && undefined;
+    const effect = (id) => (db) =>
+      db.prepare("INSERT INTO effects VALUES (?)").run(id) && undefined;
     const count = () => db.prepare("SELECT count(*) AS n FROM effects").get().n;
-    assert.deepEqual([applyOnce(db, "a", effect("a")), applyOnce(db, "a", effect("a"))], [true, false]);
-    const failing = (db) => { effect("b")(db); throw new Error("no"); };
+    assert.deepEqual(
+      [applyOnce(db, "a", effect("a")), applyOnce(db, "a", effect("a"))],
+      [true, false],
+    );
+    const failing = (db) => {
+      effect("b")(db);
+      throw new Error("no");
+    };
     assert.throws(() => applyOnce(db, "b", failing), /no/);
     assert.equal(count(), 1);
     assert.throws(() => applyOnce(db, "b", async () => undefined), TypeError);

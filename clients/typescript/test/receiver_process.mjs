@@ -17,12 +17,15 @@ const db = new DatabaseSync(join(folder, "app.db"));
 db.exec("PRAGMA journal_mode = WAL; PRAGMA busy_timeout = 10000");
 db.exec("CREATE TABLE IF NOT EXISTS effects (event TEXT)");
 
-const store = kind === "sqlite"
-  ? new SqliteStore(new DatabaseSync(join(folder, "inbox.db")))
-  : await FileStore.open(join(folder, "inbox.journal"));
+const store =
+  kind === "sqlite"
+    ? new SqliteStore(new DatabaseSync(join(folder, "inbox.db")))
+    : await FileStore.open(join(folder, "inbox.journal"));
 
 const effect = (event) => (db) => void db.prepare("INSERT INTO effects VALUES (?)").run(event.id);
-new Worker(store, (event) => void applyOnce(db, event.id, effect(event)), { concurrency: 2 }).start();
+new Worker(store, (event) => void applyOnce(db, event.id, effect(event)), {
+  concurrency: 2,
+}).start();
 
 const client = new Client({ url, key });
 const types = ["book.created"];
@@ -31,4 +34,6 @@ const signal = new AbortController().signal;
 reconcileEvery(2, { client, store, types, signal });
 
 const receiver = new Receiver({ secrets: secret, store });
-createServer(nodeHandler(receiver)).listen(Number(port), "127.0.0.1", () => console.log("listening"));
+createServer(nodeHandler(receiver)).listen(Number(port), "127.0.0.1", () =>
+  console.log("listening"),
+);

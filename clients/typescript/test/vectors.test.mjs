@@ -8,8 +8,7 @@ import { SignatureError, sign, verify } from "restive-client/webhook";
 
 const vectors = JSON.parse(readFileSync(process.env.RESTIVE_VECTORS, "utf8"));
 
-const bodyOf = (vector) =>
-  vector.body ?? new Uint8Array(Buffer.from(vector.body_base64, "base64"));
+const bodyOf = (vector) => vector.body ?? new Uint8Array(Buffer.from(vector.body_base64, "base64"));
 
 for (const vector of vectors.verify) {
   test(vector.name, async () => {

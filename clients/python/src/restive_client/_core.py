@@ -9,6 +9,7 @@ import datetime
 import json
 import random
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,9 +31,7 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 MAX_CACHED_BYTES = 256 * 1024
 
 #: Parameters whose value is not a filter: commas in them are not quoted.
-_PLAIN = frozenset(
-    "limit page after sort q include expand fields since wait types".split()
-)
+_PLAIN = frozenset("limit page after sort q include expand fields since wait types".split())
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,11 @@ def _text(value: Any, plain: bool) -> str:
         return value.isoformat()
     text = str(value)
     # A filter splits its value at commas and reads `null`, so a text with those is quoted.
-    if plain or not isinstance(value, str) or not ("," in text or text[:1] == '"' or text == "null"):
+    if (
+        plain
+        or not isinstance(value, str)
+        or not ("," in text or text[:1] == '"' or text == "null")
+    ):
         return text
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
@@ -129,6 +132,8 @@ class Core:
         self._max_retries = max_retries
         self._limit = cache
         self._cache: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        # A client may be used from several threads.
+        self._lock = threading.Lock()
 
     def call(
         self,
@@ -176,14 +181,16 @@ class Core:
         headers = dict(call.headers)
         if credential:
             headers["Authorization"] = f"Bearer {credential}"
-        call.cached = self._cache.get(self._place(call)) if call.method == "GET" else None
+        with self._lock:
+            call.cached = self._cache.get(self._place(call)) if call.method == "GET" else None
         if call.cached:
             headers["If-None-Match"] = call.cached[0]
         return headers
 
     def forget(self) -> None:
         """Another user must not see what the cache keeps for this one."""
-        self._cache.clear()
+        with self._lock:
+            self._cache.clear()
 
     def read(self, call: Call, response: httpx.Response) -> Any:
         """The value of a response; raises ``ApiError``."""
@@ -204,12 +211,15 @@ class Core:
             value.meta = meta_of(response)
         etag = response.headers.get("etag")
         if call.method == "GET" and etag and self._limit > 0 and len(text) <= MAX_CACHED_BYTES:
-            place = self._place(call)
+            self._keep(self._place(call), etag, text)
+        return value
+
+    def _keep(self, place: str, etag: str, text: str) -> None:
+        with self._lock:
             self._cache[place] = (etag, text)
             self._cache.move_to_end(place)
             while len(self._cache) > self._limit:
                 self._cache.popitem(last=False)
-        return value
 
     @staticmethod
     def _place(call: Call) -> str:

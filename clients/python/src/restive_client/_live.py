@@ -125,27 +125,33 @@ class SseParser:
     was not received."""
 
     def __init__(self) -> None:
-        self._rest = ""
+        #: The incomplete last line, in the parts that came.
+        self._rest: list[str] = []
         self._block = Block()
         self._size = 0
 
     def push(self, text: str) -> list[Block]:
         """The blocks that the text completes."""
-        blocks = []
+        blocks: list[Block] = []
+        self._rest.append(text)
+        self._size += len(text)
+        if self._size > MAX_BLOCK_CHARS:
+            raise InvalidResponse("an event is too long")
+        # A long line comes in many parts, which are not searched again.
+        held = len(self._rest) > 1 and self._rest[-2].endswith("\r")
+        if not held and "\n" not in text and "\r" not in text:
+            return blocks
         # A carriage return at the end may be half of a line end.
-        lines = re.split(r"\r\n|\n|\r(?!\Z)", self._rest + text)
-        self._rest = lines.pop()
+        lines = re.split(r"\r\n|\n|\r(?!\Z)", "".join(self._rest))
+        self._rest = [lines.pop()]
         for line in lines:
-            self._size += len(line)
             if line:
                 self._field(line)
                 continue
             if not self._block.is_empty():
                 blocks.append(self._block)
             self._block = Block()
-            self._size = 0
-        if self._size + len(self._rest) > MAX_BLOCK_CHARS:
-            raise InvalidResponse("an event is too long")
+            self._size = len(self._rest[0])
         return blocks
 
     def _field(self, line: str) -> None:
@@ -307,15 +313,13 @@ class Progress:
 def reset_of(message: Message) -> Reset:
     data = message.data if isinstance(message.data, dict) else {}
     refetch = tuple(data.get("refetch") or ())
-    return Reset(
-        str(data.get("reason")), data.get("requested"), data.get("resumed_at"), refetch
-    )
+    return Reset(str(data.get("reason")), data.get("requested"), data.get("resumed_at"), refetch)
 
 
-def refusal(status: int, headers: Mapping[str, str], text: str, options: Options) -> End:
+def refusal(status: int, headers: Mapping[str, str], text: str, can_renew: bool) -> End:
     """What to do after an error status."""
     error = api_error(status, headers, text)
-    if status == 401 and options.token:
+    if status == 401 and can_renew:
         return End(refresh=True, now=True, error=error)
     if _is_final(error):
         fatal = FollowError(f"refused: {error}")

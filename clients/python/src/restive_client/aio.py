@@ -45,6 +45,11 @@ class AsyncClient:
     def version(self) -> str | None:
         return self._core.version
 
+    @property
+    def can_renew(self) -> bool:
+        """Whether a refused key can be replaced."""
+        return callable(self._key)
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -94,7 +99,10 @@ class AsyncClient:
                 headers = self._core.headers(call, await self.credential())
                 try:
                     response = await self._http.request(
-                        method, call.url, headers=headers, content=call.content,
+                        method,
+                        call.url,
+                        headers=headers,
+                        content=call.content,
                         timeout=call.timeout,
                     )
                 except httpx.HTTPError as error:

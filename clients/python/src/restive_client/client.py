@@ -48,6 +48,11 @@ class Client:
     def version(self) -> str | None:
         return self._core.version
 
+    @property
+    def can_renew(self) -> bool:
+        """Whether a refused key can be replaced."""
+        return callable(self._key)
+
     def close(self) -> None:
         self._http.close()
 
@@ -97,7 +102,10 @@ class Client:
                 headers = self._core.headers(call, self.credential())
                 try:
                     response = self._http.request(
-                        method, call.url, headers=headers, content=call.content,
+                        method,
+                        call.url,
+                        headers=headers,
+                        content=call.content,
                         timeout=call.timeout,
                     )
                 except httpx.HTTPError as error:

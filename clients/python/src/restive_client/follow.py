@@ -9,7 +9,7 @@ import inspect
 import socket
 import threading
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -100,7 +100,7 @@ class Follower:
             if end.fatal:
                 raise end.fatal
             if end.refresh:
-                self._token = None
+                self._renew()
             delay = progress.delay(end, time.monotonic() - began)
             self._report("waiting", delay, end.error)
             self._stop.wait(delay)
@@ -140,7 +140,8 @@ class Follower:
         decoder = codecs.getincrementaldecoder("utf-8")()
         with self._client.stream(url, _SSE, self._token, SILENCE_SECONDS) as response:
             self._response = response
-            end = _check(response, None if response.is_success else response.read(), self._options)
+            body = None if response.is_success else response.read()
+            end = _check(response, body, self._can_renew())
             if end:
                 return end
             for chunk in response.iter_raw() if _is_plain(response) else response.iter_bytes():
@@ -159,7 +160,7 @@ class Follower:
                 self._response = response
                 text = response.read().decode("utf-8", "replace")
             if not response.is_success:
-                return refusal(response.status_code, response.headers, text, self._options)
+                return refusal(response.status_code, response.headers, text, self._can_renew())
             yield from reader.push(response.headers, text)
 
     def _reset(self, message: Message) -> None:
@@ -177,6 +178,18 @@ class Follower:
                 self._options.positions.save(position)
         except Exception as error:
             raise FollowError("the position was not saved") from error
+
+    def _can_renew(self) -> bool:
+        return self._options.token is not None or self._client.can_renew
+
+    def _renew(self) -> None:
+        """A function for tokens is asked by the next connection, one for keys now."""
+        self._token = None
+        if not self._options.token:
+            try:
+                self._client.credential(refused=True)
+            except Exception:
+                pass  # It may fail for a moment: the next attempt asks again.
 
     def _report(self, state: str, delay: float = 0.0, error: Exception | None = None) -> None:
         if self._options.on_state:
@@ -249,7 +262,7 @@ class AsyncFollower:
             if end.fatal:
                 raise end.fatal
             if end.refresh:
-                self._token = None
+                await self._renew()
             delay = progress.delay(end, time.monotonic() - began)
             self._report("waiting", delay, end.error)
             await self._step(asyncio.sleep(delay))
@@ -305,7 +318,7 @@ class AsyncFollower:
         opening = await self._client.stream(url, _SSE, self._token, SILENCE_SECONDS)
         async with opening as response:
             body = None if response.is_success else await response.aread()
-            end = _check(response, body, self._options)
+            end = _check(response, body, self._can_renew())
             if end:
                 yield end
                 return
@@ -327,7 +340,7 @@ class AsyncFollower:
             async with await self._client.stream(url, _JSON, token, SILENCE_SECONDS) as response:
                 text = (await response.aread()).decode("utf-8", "replace")
             if not response.is_success:
-                yield refusal(response.status_code, response.headers, text, self._options)
+                yield refusal(response.status_code, response.headers, text, self._can_renew())
                 return
             for item in reader.push(response.headers, text):
                 yield item
@@ -344,10 +357,22 @@ class AsyncFollower:
         try:
             if self._options.positions:
                 # The interface returns nothing, but an implementation may be a coroutine.
-                saved: Any = self._options.positions.save(position)  # type: ignore[func-returns-value]
-                await _result(saved)
+                save: Callable[[str], Any] = self._options.positions.save
+                await _result(save(position))
         except Exception as error:
             raise FollowError("the position was not saved") from error
+
+    def _can_renew(self) -> bool:
+        return self._options.token is not None or self._client.can_renew
+
+    async def _renew(self) -> None:
+        """A function for tokens is asked by the next connection, one for keys now."""
+        self._token = None
+        if not self._options.token:
+            try:
+                await self._client.credential(refused=True)
+            except Exception:
+                pass  # It may fail for a moment: the next attempt asks again.
 
     def _report(self, state: str, delay: float = 0.0, error: Exception | None = None) -> None:
         if self._options.on_state:
@@ -358,10 +383,10 @@ async def _result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _check(response: httpx.Response, body: bytes | None, options: Options) -> End | None:
+def _check(response: httpx.Response, body: bytes | None, can_renew: bool) -> End | None:
     if body is not None:
         text = body.decode("utf-8", "replace")
-        return refusal(response.status_code, response.headers, text, options)
+        return refusal(response.status_code, response.headers, text, can_renew)
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return End(error=InvalidResponse("the response is not an event stream"))
     return None

@@ -92,8 +92,12 @@ class Receiver:
             return self.too_large()
         try:
             verified = verify(
-                headers, body, self._secrets, tolerance_seconds=self._tolerance,
-                families=self._families, header_names=self._names,
+                headers,
+                body,
+                self._secrets,
+                tolerance_seconds=self._tolerance,
+                families=self._families,
+                header_names=self._names,
             )
         except SignatureError as error:
             return self._refuse(401, f"signature_{error.reason}", str(error), error)
@@ -292,6 +296,8 @@ async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> An
             return receiver.too_large()
         if not message.get("more_body"):
             break
-    headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    headers = [
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
+    ]
     # The store waits for the disk, so it must not run in the event loop.
     return await asyncio.to_thread(receiver.accept, scope["method"], headers, bytes(body))

@@ -34,9 +34,8 @@ class _Run:
         self._store = store
         self._types = types
         self._all = types is None or "*" in types
-        self._until = int(time.time())
-        last = float(store.setting(_SETTING) or 0)
-        since = last - overlap_seconds if last else self._until - first_seconds
+        self._newest = int(store.setting(_SETTING) or 0)
+        since = self._newest - overlap_seconds if self._newest else time.time() - first_seconds
         self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
         if not self._all:
             self.query["type"] = list(types or ())
@@ -48,13 +47,15 @@ class _Run:
         kind = event["type"]
         if self._all and kind.startswith(_OWN) and kind not in (self._types or ()):
             return
+        # The clock of the provider, which may differ from the one here.
+        self._newest = max(self._newest, event["created"])
         body = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
         if self._store.put(event["id"], kind, body, fingerprint_of(event)) == "stored":
             self.missing += 1
 
     def finish(self) -> int:
         # Only after the last page: a run that fails is repeated as a whole.
-        self._store.set_setting(_SETTING, str(self._until))
+        self._store.set_setting(_SETTING, str(self._newest))
         return self.missing
 
 

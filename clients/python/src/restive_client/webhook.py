@@ -256,7 +256,7 @@ def _check_time(seconds: str, family: Family, tolerance: int, now: float | None)
 
 
 def _lookup(headers: Headers) -> dict[str, str]:
-    """Header names are not case-sensitive. A header that was sent twice is joined, and malformed."""
+    """Header names are not case-sensitive. A header that was sent twice is malformed."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found: dict[str, str] = {}
     for name, value in pairs:

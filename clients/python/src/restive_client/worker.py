@@ -15,8 +15,9 @@ from .inbox import InboxStore, QueuedEvent
 
 #: Seconds to wait after each failure. After the last one, the event is dead.
 RETRIES = (1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0)
-#: A thread cannot be interrupted, so an event stays with it until the process ends.
-THREAD_LEASE_SECONDS = 365 * 24 * 3600.0
+#: A thread cannot be interrupted. If its process has ended, another one that shares the inbox takes
+#: the event after this time.
+THREAD_LEASE_SECONDS = 3600.0
 #: The lease outlives the time limit, so that no event is handled twice at the same time.
 LEASE_MARGIN_SECONDS = 30.0
 #: How often the inbox is looked at: other processes may fill it.
@@ -115,7 +116,8 @@ class Worker:
     def once(self) -> bool:
         """Handles one event that is due. False if there is none."""
         event = self._steps.store.claim(time.time(), THREAD_LEASE_SECONDS)
-        if event is None:
+        # A thread of this process still works on an event whose lease has ended.
+        if event is None or event.id in self._running:
             return False
         self._running[event.id] = time.monotonic()
         try:

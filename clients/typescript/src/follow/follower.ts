@@ -5,8 +5,14 @@ import type { Client } from "../client.js";
 import { FollowError } from "../errors.js";
 import { pause, reconnectDelay } from "../retry.js";
 import {
-  RESET, isPast,
-  type Connection, type End, type FollowOptions, type Item, type Message, type Reset,
+  RESET,
+  isPast,
+  type Connection,
+  type End,
+  type FollowOptions,
+  type Item,
+  type Message,
+  type Reset,
 } from "./message.js";
 import { poll } from "./poll.js";
 import { socket } from "./socket.js";
@@ -18,7 +24,9 @@ const SHORT_MS = 1000;
 const CHANNELS = { sse: stream, websocket: socket, poll };
 
 export type Channel = (
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ) => AsyncGenerator<Item, End>;
 
 /** Use it in one `for await` loop. Leaving the loop, or `close`, ends the connection. */
@@ -66,7 +74,7 @@ export class Follower implements AsyncIterable<Message> {
       });
       if (this.#stop.signal.aborted) return;
       if (end.fatal) throw end.fatal;
-      if (end.refresh) this.#token = undefined;
+      if (end.refresh) await this.#renew();
       short = Date.now() - began < SHORT_MS ? short + 1 : 0;
       const atOnce = end.now && (opened || end.refresh) && short < 2;
       let delay = atOnce ? 0 : (opened && end.delay) || reconnectDelay(failures);
@@ -135,6 +143,13 @@ export class Follower implements AsyncIterable<Message> {
     } catch (cause) {
       throw new FollowError("the position was not saved", { cause });
     }
+  }
+
+  /** A function for tokens is asked by the next connection, one for keys now. */
+  async #renew(): Promise<void> {
+    this.#token = undefined;
+    // It may fail for a moment, as a connection may: the next attempt asks again.
+    if (!this.#options.token) await this.#client.credential(true).catch(() => undefined);
   }
 
   async #newToken(): Promise<string | undefined> {

@@ -18,7 +18,9 @@ interface FeedRecord {
 }
 
 export async function* poll(
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ): AsyncGenerator<Item, End> {
   let { position } = connection;
   let opened = false;
@@ -51,10 +53,15 @@ export async function* poll(
 }
 
 async function request(
-  client: Client, options: FollowOptions, { token, abort }: Connection, position?: string,
+  client: Client,
+  options: FollowOptions,
+  { token, abort }: Connection,
+  position?: string,
 ): Promise<{ response: Response; text: string; end: End | undefined }> {
   const query = {
-    since: position ?? BEYOND, wait: true, version: client.version,
+    since: position ?? BEYOND,
+    wait: true,
+    version: client.version,
     user: token === undefined ? options.user : undefined,
   };
   const mount = options.mount ?? "/api";
@@ -63,7 +70,7 @@ async function request(
   try {
     const init = { headers: { Accept: "application/json" }, signal: abort.signal };
     const response = await client.fetch(url, init, token);
-    const end = await refusal(response, options);
+    const end = await refusal(response, client, options);
     return { response, end, text: end ? "" : await response.text() };
   } finally {
     clearTimeout(timer);

@@ -12,7 +12,9 @@ const PING_MS = 30_000;
 const PONG_MS = 20_000;
 
 export async function* socket(
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ): AsyncGenerator<Item, End> {
   const token = connection.token ?? (await channelToken(client, options));
   const asked = { ...connection, token };
@@ -32,7 +34,7 @@ export async function* socket(
       const next = await queue.next();
       if ("end" in next) {
         if (opened || connection.abort.signal.aborted) return next.end;
-        // A page does not learn why a handshake failed, but a stream is refused for the same reasons.
+        // A page does not learn why a handshake failed. A stream fails for the same reasons.
         return (await probe(client, options, asked)) ?? next.end;
       }
       const item = itemOf(next.text);
@@ -133,12 +135,15 @@ async function channelToken(client: Client, options: FollowOptions): Promise<str
 }
 
 async function probe(
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ): Promise<End | undefined> {
   const abort = new AbortController();
   const timer = setTimeout(() => abort.abort(), PONG_MS);
   try {
-    return await refusal(await openStream(client, options, { ...connection, abort }), options);
+    const response = await openStream(client, options, { ...connection, abort });
+    return await refusal(response, client, options);
   } catch {
     return undefined;
   } finally {

@@ -19,8 +19,14 @@ export class SseParser {
   /** The blocks that the text completes. */
   push(text: string): Block[] {
     const blocks: Block[] = [];
+    // A long line comes in many parts, which are not searched again.
+    if (!/[\r\n]/.test(text) && !this.#rest.endsWith("\r")) {
+      this.#rest += text;
+      this.#check();
+      return blocks;
+    }
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
-    // The last part is no complete line yet. A carriage return at its end may be half of a line end.
+    // The last part is no complete line yet. A carriage return at its end may be half of one.
     this.#rest = lines.pop() ?? "";
     for (const line of lines) {
       this.#size += line.length;
@@ -32,8 +38,12 @@ export class SseParser {
         this.#size = 0;
       }
     }
-    if (this.#size + this.#rest.length > MAX_BLOCK_CHARS) throw new Error("an event is too long");
+    this.#check();
     return blocks;
+  }
+
+  #check(): void {
+    if (this.#size + this.#rest.length > MAX_BLOCK_CHARS) throw new Error("an event is too long");
   }
 
   #field(line: string): void {

@@ -10,13 +10,15 @@ import { SseParser, type Block } from "./sse.js";
 export const SILENCE_MS = 60_000;
 
 export async function* stream(
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ): AsyncGenerator<Item, End> {
   const { abort } = connection;
   let timer = setTimeout(() => abort.abort(), SILENCE_MS);
   try {
     const response = await openStream(client, options, connection);
-    const refused = await refusal(response, options);
+    const refused = await refusal(response, client, options);
     if (refused) return refused;
     if (!/^text\/event-stream\b/.test(response.headers.get("content-type") ?? "")) {
       return { error: new InvalidResponseError("the response is not an event stream") };
@@ -49,7 +51,9 @@ export async function* stream(
 
 /** The parameters of a subscription, the same for streams and sockets. */
 export function subscription(
-  client: Client, options: FollowOptions, { position, token }: Connection,
+  client: Client,
+  options: FollowOptions,
+  { position, token }: Connection,
 ): string {
   return searchParams({
     types: options.types,
@@ -63,7 +67,9 @@ export function subscription(
 }
 
 export function openStream(
-  client: Client, options: FollowOptions, connection: Connection,
+  client: Client,
+  options: FollowOptions,
+  connection: Connection,
 ): Promise<Response> {
   const query = subscription(client, options, connection);
   const url = `${client.url}${options.mount ?? "/api"}/events${query}`;
@@ -72,12 +78,18 @@ export function openStream(
 }
 
 /** What to do after an error status; undefined after a success. */
-export async function refusal(response: Response, options: FollowOptions): Promise<End | undefined> {
+export async function refusal(
+  response: Response,
+  client: Client,
+  options: FollowOptions,
+): Promise<End | undefined> {
   if (response.ok) return undefined;
   const text = await response.text();
   const error = apiError(response.status, response.headers, text);
-  if (error.status === 401 && options.token) return { refresh: true, now: true, error };
-  if (isFinal(error)) return { fatal: new FollowError(`refused: ${error.message}`, { cause: error }) };
+  const renewable = options.token !== undefined || client.canRenew;
+  if (error.status === 401 && renewable) return { refresh: true, now: true, error };
+  if (isFinal(error))
+    return { fatal: new FollowError(`refused: ${error.message}`, { cause: error }) };
   return { error, ...(error.retryAfter !== undefined && { delay: error.retryAfter }) };
 }
 

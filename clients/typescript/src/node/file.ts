@@ -131,7 +131,10 @@ export class FileStore extends MemoryStore {
   #apply(line: Line): void {
     switch (line.o) {
       case "put":
-        return this.insert({ id: line.i, type: line.t, body: line.b, fingerprint: line.f }, line.at);
+        return this.insert(
+          { id: line.i, type: line.t, body: line.b, fingerprint: line.f },
+          line.at,
+        );
       case "old": {
         this.insert({ id: line.i, type: line.t, body: "", fingerprint: line.f }, line.at);
         return this.finish(line.i);

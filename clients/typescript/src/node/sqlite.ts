@@ -1,9 +1,7 @@
 // The inbox in SQLite, and effects that happen exactly once. Works with `DatabaseSync` of
 // `node:sqlite` (Node 22.5 and later) and with `better-sqlite3`.
 
-import type {
-  DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent,
-} from "../inbox.js";
+import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
 
 /** The part of a synchronous SQLite library that is needed. */
 export interface SqliteDatabase {
@@ -53,67 +51,79 @@ export class SqliteStore implements InboxStore {
   }
 
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
-    const row = this.#db.prepare(
-      `UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
+    const row = this.#db
+      .prepare(
+        `UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
          SELECT number FROM restive_inbox
          WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
          ORDER BY due_at, number LIMIT 1)
        RETURNING id, type, body, attempts`,
-    ).get(now + leaseMs, now, now) as
-      | { id: string; type: string; body: string; attempts: number }
-      | undefined;
+      )
+      .get(now + leaseMs, now, now) as
+      { id: string; type: string; body: string; attempts: number } | undefined;
     return row && { id: row.id, type: row.type, body: row.body, attempt: row.attempts };
   }
 
   async complete(id: string): Promise<void> {
-    this.#db.prepare(
-      `UPDATE restive_inbox SET state = 'done', body = NULL, leased_until = 0, error = NULL
+    this.#db
+      .prepare(
+        `UPDATE restive_inbox SET state = 'done', body = NULL, leased_until = 0, error = NULL
        WHERE id = ?`,
-    ).run(id);
+      )
+      .run(id);
   }
 
   async fail(id: string, error: string, retryAt: number | undefined): Promise<void> {
-    this.#db.prepare(
-      `UPDATE restive_inbox SET state = ?, due_at = ?, leased_until = 0, error = ?
+    this.#db
+      .prepare(
+        `UPDATE restive_inbox SET state = ?, due_at = ?, leased_until = 0, error = ?
        WHERE id = ? AND state = 'pending'`,
-    ).run(retryAt === undefined ? "dead" : "pending", retryAt ?? 0, error, id);
+      )
+      .run(retryAt === undefined ? "dead" : "pending", retryAt ?? 0, error, id);
   }
 
   async nextDue(): Promise<number | undefined> {
-    const row = this.#db.prepare(
-      "SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox WHERE state = 'pending'",
-    ).get() as { at: number | null };
+    const row = this.#db
+      .prepare(
+        "SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox WHERE state = 'pending'",
+      )
+      .get() as { at: number | null };
     return row.at ?? undefined;
   }
 
   async counts(): Promise<InboxCounts> {
     const counts = { pending: 0, done: 0, dead: 0 };
-    const rows = this.#db.prepare(
-      "SELECT state, count(*) AS count FROM restive_inbox GROUP BY state",
-    ).all() as { state: keyof InboxCounts; count: number }[];
+    const rows = this.#db
+      .prepare("SELECT state, count(*) AS count FROM restive_inbox GROUP BY state")
+      .all() as { state: keyof InboxCounts; count: number }[];
     for (const { state, count } of rows) counts[state] = count;
     return counts;
   }
 
   async dead(limit: number): Promise<DeadEvent[]> {
-    const rows = this.#db.prepare(
-      "SELECT id, type, attempts, error FROM restive_inbox WHERE state = 'dead' ORDER BY number LIMIT ?",
-    ).all(limit) as DeadEvent[];
+    const rows = this.#db
+      .prepare(
+        `SELECT id, type, attempts, error FROM restive_inbox WHERE state = 'dead'
+         ORDER BY number LIMIT ?`,
+      )
+      .all(limit) as DeadEvent[];
     return rows.map(({ id, type, attempts, error }) => ({ id, type, attempts, error }));
   }
 
   async retry(id: string): Promise<boolean> {
-    const { changes } = this.#db.prepare(
-      `UPDATE restive_inbox SET state = 'pending', attempts = 0, due_at = 0
+    const { changes } = this.#db
+      .prepare(
+        `UPDATE restive_inbox SET state = 'pending', attempts = 0, due_at = 0
        WHERE id = ? AND state = 'dead'`,
-    ).run(id);
+      )
+      .run(id);
     return Number(changes) > 0;
   }
 
   async prune(before: number): Promise<number> {
-    const { changes } = this.#db.prepare(
-      "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?",
-    ).run(before);
+    const { changes } = this.#db
+      .prepare("DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?")
+      .run(before);
     return Number(changes);
   }
 
@@ -123,10 +133,12 @@ export class SqliteStore implements InboxStore {
   }
 
   async setSetting(name: string, value: string): Promise<void> {
-    this.#db.prepare(
-      `INSERT INTO restive_settings (name, value) VALUES (?, ?)
+    this.#db
+      .prepare(
+        `INSERT INTO restive_settings (name, value) VALUES (?, ?)
        ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-    ).run(name, value);
+      )
+      .run(name, value);
   }
 }
 
@@ -135,7 +147,9 @@ export class SqliteStore implements InboxStore {
  * often the event is handled, the effect happens once. Returns false if it had happened before.
  */
 export function applyOnce(
-  db: SqliteDatabase, eventId: string, effect: (db: SqliteDatabase) => void,
+  db: SqliteDatabase,
+  eventId: string,
+  effect: (db: SqliteDatabase) => void,
 ): boolean {
   db.exec("CREATE TABLE IF NOT EXISTS restive_applied (id TEXT PRIMARY KEY) WITHOUT ROWID");
   db.exec("BEGIN IMMEDIATE");

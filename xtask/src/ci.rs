@@ -54,7 +54,11 @@ pub fn test() -> Result<()> {
 /// for.
 pub fn clients(is_long: bool) -> Result<()> {
     let mut summary = Summary::default();
-    let tools = install_tools(&mut summary);
+    let tools = summary.step("install what tests the clients", || {
+        let tools = Tools::new(tools_dir()?);
+        tools.install_clients()?;
+        Ok(tools)
+    });
     summary.step("build", build_judged);
     client_tests(&mut summary, tools.as_ref(), is_long);
     summary.finish()

@@ -35,15 +35,19 @@ impl Tools {
             "cannot install the Node tools (needs Node 20 or later with npm, \
              and the npm registry)",
         )?;
-        tools.install_clients().context(
-            "cannot install what tests the clients (needs Python 3.10, Node 20 and the registries)",
-        )?;
+        tools.install_clients()?;
         Ok(tools)
     }
 
     /// What builds and tests the packages under clients/, apart from the judges: the packages are
     /// tested with the libraries that they name and no others.
-    fn install_clients(&self) -> Result<()> {
+    pub fn install_clients(&self) -> Result<()> {
+        self.install_client_libraries().context(
+            "cannot install what tests the clients (needs Python 3.10, Node 20 and the registries)",
+        )
+    }
+
+    fn install_client_libraries(&self) -> Result<()> {
         let python = ["clients/requirements.txt"];
         self.once("clients/python", &python, |folder, manifests| {
             install_python(folder, &manifests.join("clients"))

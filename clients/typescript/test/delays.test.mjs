@@ -76,11 +76,3 @@ test("a socket that does not answer a ping is opened again", deadline, async () 
   assert.equal(sent[0], '{"type":"ping"}');
   assert.match(String(found.find(({ state }) => state === "waiting").error), /no pong/);
 });
-
-test("an event of more than 16 MiB ends the connection", deadline, async () => {
-  const huge = stream(`data: ${"x".repeat(17 * 1024 * 1024)}`, { end: false });
-  const { url, close } = await fake(huge, tail);
-  const found = await states(url);
-  close();
-  assert.match(String(found.find(({ state }) => state === "waiting").error), /too long/);
-});

@@ -35,7 +35,7 @@ for (const channel of CHANNELS) {
     await eventually(() => opened > 0, "the first connection");
     const written = [];
     for (let number = 0; number < 60; number += 1) {
-      if (number % 20 === 10) await server.kill().then(() => server.start());
+      if (number === 20 || number === 40) await server.kill().then(() => server.start());
       const text = `message ${number}`;
       await client.post("/v1/messages", { from: "ann", text });
       written.push(text);
@@ -118,6 +118,16 @@ async function expires(channel) {
   assert.deepEqual(await done, ["first", "last"]);
   await server.kill();
 }
+
+test("sse: an event of more than 16 MiB ends the connection", deadline, async () => {
+  const huge = stream(`data: ${"x".repeat(17 * 1024 * 1024)}`, { end: false });
+  const { url, close } = await fake(huge, tail);
+  const errors = [];
+  const onState = ({ error }) => error && errors.push(String(error));
+  assert.deepEqual(await collect(new Client({ url }).follow({ onState }), "last"), ["last"]);
+  close();
+  assert.match(errors[0], /too long/);
+});
 
 test("sse: a refused key is renewed", deadline, async () => {
   const refused = json(401, { error: { code: "invalid_api_key", message: "no" } });

@@ -78,13 +78,13 @@ fn name(result: Result<(), Fault>) -> (&'static str, Option<u64>) {
 fn every_shared_vector_is_judged_as_expected() {
     let vectors = vectors();
     for vector in list(&vectors, "verify") {
-        let known = secrets(vector);
-        if vector["short_secret"] == true || vector["text_secret"] == true {
-            // The unit tests of `signature` verify these published examples.
-            assert!(known.is_err(), "{vector}");
-            continue;
-        }
-        let known = known.unwrap_or_else(|error| panic!("{error}: {vector}"));
+        let known = match secrets(vector) {
+            Ok(known) => known,
+            // `Secret::parse` is strict; the unit tests of `signature` verify these published
+            // examples.
+            Err(_) if vector["short_secret"] == true || vector["text_secret"] == true => continue,
+            Err(error) => panic!("{error}: {vector}"),
+        };
         let expected = (text(vector, "expect"), vector["skew_seconds"].as_u64());
         assert_eq!(name(judge(vector, &known)), expected, "{vector}");
     }

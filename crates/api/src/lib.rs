@@ -41,6 +41,7 @@ mod account;
 mod page;
 mod health;
 pub mod openapi;
+pub mod asyncapi;
 pub mod changelog;
 pub mod keys;
 pub mod retention;

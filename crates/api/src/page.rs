@@ -1,5 +1,5 @@
-//! The pages of the service itself: health, metrics, the OpenAPI document of each version, the
-//! changelog and the catalogue of errors.
+//! The pages of the service itself: health, metrics, the OpenAPI and AsyncAPI documents of each
+//! version, the changelog and the catalogue of errors.
 
 use crate::error::Failure;
 use crate::health::Health;
@@ -8,12 +8,14 @@ use crate::respond::{self, Reply};
 use crate::route::{self, Route};
 use crate::usage::{self, SubjectKind, Usages};
 use crate::version::Versioning;
-use crate::{Outside, changelog, openapi};
+use crate::{Outside, asyncapi, changelog, openapi};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, VARY};
 use http::{Method, StatusCode};
 use model::problem::Problem;
 use model::schema::Schema;
+use model::version::View;
+use serde_json::Value;
 use std::sync::{Arc, OnceLock};
 use store::Store;
 use wire::Exchange;
@@ -37,6 +39,7 @@ pub struct Pages {
     health: Health,
     /// By version; the documents of older versions are generated on first use.
     openapi: Vec<OnceLock<Bytes>>,
+    asyncapi: Vec<OnceLock<Bytes>>,
     errors: Bytes,
     changelog: Bytes,
 }
@@ -51,6 +54,7 @@ impl Pages {
         let schema = versions.newest().schema.clone();
         let pages = Pages {
             openapi: versions.iter().map(|_| OnceLock::new()).collect(),
+            asyncapi: versions.iter().map(|_| OnceLock::new()).collect(),
             errors: Bytes::from(openapi::errors_markdown()),
             changelog: Bytes::from(changelog::markdown(&schema)),
             health: Health::new(store.clone()),
@@ -60,7 +64,7 @@ impl Pages {
             outside,
             figures,
         };
-        pages.document(0);
+        pages.openapi(0);
         pages
     }
 
@@ -84,9 +88,13 @@ impl Pages {
             Route::Metrics => metrics_reply(self.metrics(figures, viewer)),
             Route::Errors => markdown(self.errors.clone()),
             Route::Changelog => markdown(self.changelog.clone()),
+            Route::AsyncApi => {
+                let version = self.described(exchange.uri.query().unwrap_or_default())?;
+                Reply::json(StatusCode::OK, self.asyncapi(version)).header(CACHE_CONTROL, FIXED)
+            }
             Route::OpenApi | Route::Own(_) | Route::Channel(_) | Route::Resource(_) => {
                 let version = self.described(exchange.uri.query().unwrap_or_default())?;
-                Reply::json(StatusCode::OK, self.document(version)).header(CACHE_CONTROL, FIXED)
+                Reply::json(StatusCode::OK, self.openapi(version)).header(CACHE_CONTROL, FIXED)
             }
         })
     }
@@ -94,12 +102,12 @@ impl Pages {
     /// Index of the version that a page describes, independent of the version of the request.
     pub fn version_of(&self, page: &Route, query: &str) -> Option<usize> {
         match page {
-            Route::OpenApi => self.described(query).ok(),
+            Route::OpenApi | Route::AsyncApi => self.described(query).ok(),
             _ => None,
         }
     }
 
-    /// Index of the version whose OpenAPI document the query asks for; the newest by default.
+    /// Index of the version whose document the query asks for; the newest by default.
     fn described(&self, query: &str) -> Result<usize, Problem> {
         let pairs = route::parameters(query)?;
         if let Some((name, _)) = pairs.iter().find(|(name, _)| name != "version") {
@@ -113,12 +121,23 @@ impl Pages {
         Ok(view.index)
     }
 
-    fn document(&self, index: usize) -> Bytes {
-        let compose = || {
-            let view = self.versions.view(index);
-            Bytes::from(openapi::of_version(view, None).to_string())
-        };
-        let kept = self.openapi.get(index).or(self.openapi.first());
+    fn openapi(&self, index: usize) -> Bytes {
+        self.document(&self.openapi, index, |view| openapi::of_version(view, None))
+    }
+
+    fn asyncapi(&self, index: usize) -> Bytes {
+        self.document(&self.asyncapi, index, |view| asyncapi::of_version(view, None))
+    }
+
+    /// The document of a version: generated on first use, then kept.
+    fn document(
+        &self,
+        kept: &[OnceLock<Bytes>],
+        index: usize,
+        generate: impl Fn(&View) -> Value,
+    ) -> Bytes {
+        let compose = || Bytes::from(generate(self.versions.view(index)).to_string());
+        let kept = kept.get(index).or(kept.first());
         kept.map_or_else(compose, |kept| kept.get_or_init(compose).clone())
     }
 

@@ -18,6 +18,7 @@ pub enum Route {
     Health,
     Metrics,
     OpenApi,
+    AsyncApi,
     /// The catalogue of error codes, to which every `doc_url` points.
     Errors,
     /// The changes of each version.
@@ -171,6 +172,7 @@ impl Router {
             "/health" => return Ok(Route::Health),
             "/metrics" => return Ok(Route::Metrics),
             "/openapi.json" => return Ok(Route::OpenApi),
+            "/asyncapi.json" => return Ok(Route::AsyncApi),
             "/errors" => return Ok(Route::Errors),
             "/changelog" => return Ok(Route::Changelog),
             _ => {}

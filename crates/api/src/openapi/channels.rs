@@ -1,5 +1,6 @@
 //! The live channels: polls, the event stream, the WebSocket, their tokens and presence. OpenAPI
-//! cannot describe messages on an open connection, so descriptions in prose do.
+//! cannot describe messages on an open connection, so descriptions in prose do, and `asyncapi` in
+//! full.
 
 use super::errors::{self, Facets};
 use super::names::{Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST};
@@ -94,11 +95,35 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
         ("StreamVersion", query(live::VERSION, version, versions)),
         ("LastEventId", parameters::header("Last-Event-ID", false, header, place())),
     ];
-    all.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    let all = all.into_iter().chain(poll_parameters(schema));
+    all.map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The query parameters of polls.
+fn poll_parameters(schema: &Schema) -> [(&'static str, Value); 3] {
+    let most = schema.service.max_page;
+    let since = "Only records after this position: the id of the last record, or an \
+                 X-Stream-Position. Without it, from the first record on.";
+    let wait = format!(
+        "If there is no record yet, wait for one, at most {} seconds. The response is sent as soon \
+         as a record is committed; after the wait it is empty.",
+        schema.live.poll_timeout.as_secs()
+    );
+    let limit = json!({
+        "type": "integer", "format": "int64", "minimum": 1,
+        "default": live::POLL_LIMIT.min(most),
+    });
+    let about = format!("Maximum records in the response, oldest first. The limit is {most}.");
+    let query = parameters::query;
+    [
+        ("PollSince", query("since", since, reference("schemas", POSITION))),
+        ("PollWait", query("wait", &wait, json!({ "enum": ["true", "false", "1", "0"] }))),
+        ("PollLimit", query("limit", &about, limit)),
+    ]
 }
 
 /// Everything that a subscription can name.
-fn types(schema: &Schema) -> BTreeSet<String> {
+pub fn types(schema: &Schema) -> BTreeSet<String> {
     let mut all = own::patterns(schema);
     all.extend(live_names(schema));
     all.extend(live::EPHEMERAL.map(str::to_owned));
@@ -123,20 +148,7 @@ fn failures(socket: bool) -> Map<String, Value> {
 
 fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
     let collection = &schema.collections[feed];
-    let (name, live) = (&collection.name, &schema.live);
-    let most = schema.service.max_page;
-    let since = "Only records after this position: the id of the last record, or an \
-                 X-Stream-Position. Without it, from the first record on.";
-    let wait = format!(
-        "If there is no record yet, wait for one, at most {} seconds. The response is sent as soon \
-         as a record is committed; after the wait it is empty.",
-        live.poll_timeout.as_secs()
-    );
-    let limit = json!({
-        "type": "integer", "format": "int64", "minimum": 1,
-        "default": live::POLL_LIMIT.min(most),
-    });
-    let about = format!("Maximum records in the response, oldest first. The limit is {most}.");
+    let name = &collection.name;
     let records = json!({
         "type": "array",
         "items": reference("schemas", names.record(feed)),
@@ -157,9 +169,9 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
              X-Stream-Position of the response."
         ),
         parameters: vec![
-            parameters::query("since", since, reference("schemas", POSITION)),
-            parameters::query("wait", &wait, json!({ "enum": ["true", "false", "1", "0"] })),
-            parameters::query("limit", &about, limit),
+            parameters::shared("PollSince"),
+            parameters::shared("PollWait"),
+            parameters::shared("PollLimit"),
             parameters::shared("StreamUser"),
             parameters::shared("StreamVersion"),
             parameters::shared("IfNoneMatch"),
@@ -202,7 +214,8 @@ fn stream(schema: &Schema) -> Value {
          `typing` and `online` have no `id`. `stream.reset`: the stream cannot continue from the \
          requested position; it names the lists to fetch again. `presence.reset`: some `typing` \
          or `online` messages were missed; it names them in `missed`, and what to fetch instead. \
-         `stream.closing`: the credentials expire. Comments keep an idle connection open."
+         `stream.closing`: the credentials expire. Comments keep an idle connection open. \
+         `/asyncapi.json` has the schema of each."
             .replace("/v1", &schema.service.mount);
     let mut responses = failures(false);
     let success = json!({
@@ -251,7 +264,7 @@ fn socket(schema: &Schema) -> Value {
                  `type`, `position` and `data`, `typing`, `online`, `stream.reset`, \
                  `presence.reset`, `ack` and `error`. The client sends `subscribe`, \
                  `unsubscribe`, `typing`, `ping`, and records of feeds under their live name. \
-                 {close}"
+                 `/asyncapi.json` has the schema of each. {close}"
             ),
             "headers": upgraded,
         }),

@@ -69,6 +69,12 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         ("Restive-Error-Code", "The error code, for clients that do not read the body.", text()),
         ("Retry-After", "Seconds to wait before trying again.", whole()),
         (
+            "webhook-delivery",
+            "Sent by a receiver of webhooks: `disable` disables the endpoint, `abort-message` ends \
+             the attempts to deliver this event.",
+            json!({ "type": "string", "enum": ["disable", "abort-message"] }),
+        ),
+        (
             "X-Stream-Gap",
             "`true` if the poll could not continue from `since`: it is ahead of the log, or from \
              another log. Records in between were missed; read the list again.",

@@ -1,38 +1,37 @@
-//! OpenAPI 3.1 of a service, generated from its schema: every route, parameter, header, body and
-//! error. It describes exactly what `model` accepts: a request that a tool generates from it is
-//! never refused for its form, and a request that violates it always is. Pure: takes a schema,
+//! OpenAPI 3.1 of a service, generated from its schema: every route, parameter, header, body, error
+//! and webhook. It describes exactly what `model` accepts: a request that a tool generates from it
+//! is never refused for its form, and a request that violates it always is. Pure: takes a schema,
 //! returns JSON.
 
-mod channels;
+pub(crate) mod channels;
 mod errors;
+pub(crate) mod events;
 mod expansions;
 mod filters;
 mod headers;
-mod names;
+pub(crate) mod names;
 mod operation;
 mod own;
 mod parameters;
 mod paths;
 mod requests;
-mod responses;
+pub(crate) mod responses;
 mod versions;
+mod webhooks;
 
 pub use errors::markdown as errors_markdown;
 
 use model::schema::rule::Rule;
 use model::schema::{CollectionIx, Field, Mount, Schema};
 use model::version::{Lens, View};
+use model::webhook::catalogue::{self, EventKind};
 use names::Names;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The document of one version, below the mount that serves it.
 pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
-    let mut schema = Schema::clone(&view.schema);
-    let serves = |mount: &&Mount| mount.serves(view.index);
-    if let Some(mount) = schema.mounts.iter().find(serves) {
-        schema.service.mount.clone_from(&mount.path);
-    }
+    let mut schema = served(view);
     for (index, collection) in schema.collections.iter_mut().enumerate() {
         for (place, action) in collection.actions.iter_mut().enumerate() {
             action.rules.iter_mut().for_each(|rule| convert_rule(view, (index, place), rule));
@@ -40,6 +39,16 @@ pub fn of_version(view: &View, server_url: Option<&str>) -> Value {
     }
     let members = |index| view.lens(index).map(Lens::members).unwrap_or_default();
     compose(&schema, &members, server_url)
+}
+
+/// The schema of a version, with the mount that serves it.
+pub fn served(view: &View) -> Schema {
+    let mut schema = Schema::clone(&view.schema);
+    let serves = |mount: &&Mount| mount.serves(view.index);
+    if let Some(mount) = schema.mounts.iter().find(serves) {
+        schema.service.mount.clone_from(&mount.path);
+    }
+    schema
 }
 
 /// Converts a rule to the names of the version.
@@ -59,14 +68,15 @@ pub fn document(schema: &Schema, server_url: Option<&str>) -> Value {
 }
 
 /// By object field of a collection: the members that have rules.
-type Members = BTreeMap<String, Vec<Field>>;
+pub(crate) type Members = BTreeMap<String, Vec<Field>>;
 
 fn compose(
     schema: &Schema,
     members: &dyn Fn(CollectionIx) -> Members,
     server_url: Option<&str>,
 ) -> Value {
-    let names = Names::new(schema);
+    let kinds = catalogue::of(schema);
+    let names = Names::new(schema, &kinds);
     let server = server_url.map(|url| url.trim_end_matches('/')).filter(|url| !url.is_empty());
     let mut document = json!({
         "openapi": "3.1.0",
@@ -78,15 +88,16 @@ fn compose(
         // absolute URL.
         "x-changelog": format!("{}/changelog", server.unwrap_or_default()),
         "paths": paths::all(schema, &names),
+        "webhooks": webhooks::all(schema, &names, &kinds),
         "components": {
             "securitySchemes": security_schemes(),
-            "schemas": schemas(schema, &names, members),
+            "schemas": schemas(schema, &names, &kinds, members),
             "parameters": parameter_components(schema, &names),
             "headers": headers::components(schema),
             "responses": errors::components(schema),
         },
     });
-    prune(&mut document);
+    prune(&mut document, &["paths", "webhooks"]);
     document
 }
 
@@ -94,10 +105,11 @@ fn compose(
 fn parameter_components(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut all = parameters::components(schema, names);
     all.extend(channels::parameter_components(schema));
+    all.extend(webhooks::parameter_components());
     all
 }
 
-fn reference(section: &str, name: &str) -> Value {
+pub(crate) fn reference(section: &str, name: &str) -> Value {
     json!({ "$ref": format!("#/components/{section}/{name}") })
 }
 
@@ -161,9 +173,10 @@ fn security_schemes() -> Value {
     })
 }
 
-fn schemas(
+pub(crate) fn schemas(
     schema: &Schema,
     names: &Names,
+    kinds: &[EventKind<'_>],
     members: &dyn Fn(CollectionIx) -> Members,
 ) -> Map<String, Value> {
     let mut all = errors::schemas(schema);
@@ -173,6 +186,7 @@ fn schemas(
     all.extend(own::shared(schema, names));
     all.extend(channels::schemas(schema));
     all.extend(versions::schemas(schema));
+    all.extend(events::schemas(schema, names, kinds));
     for (index, _) in schema.routed() {
         all.extend(requests::schemas(schema, names, index, &members(index)));
         all.extend(responses::schemas(schema, names, index));
@@ -180,11 +194,12 @@ fn schemas(
     all
 }
 
-/// Removes the components without a reference: the schema decides which are needed.
-fn prune(document: &mut Value) {
+/// Removes the components that nothing in these sections refers to: the schema decides which are
+/// needed.
+pub(crate) fn prune(document: &mut Value, sections: &[&str]) {
     let mut used = BTreeSet::new();
     let mut fresh = BTreeSet::new();
-    collect(&document["paths"], &mut fresh);
+    sections.iter().for_each(|section| collect(&document[*section], &mut fresh));
     while let Some(pointer) = fresh.pop_first() {
         if used.insert(pointer.clone())
             && let Some(target) = document.pointer(&pointer)

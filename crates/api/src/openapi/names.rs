@@ -2,7 +2,8 @@
 //! author chooses object names, so derived names could collide; this file keeps them apart.
 
 use model::schema::{Action, Collection, CollectionIx, Schema};
-use std::collections::HashSet;
+use model::webhook::catalogue::EventKind;
+use std::collections::{BTreeMap, HashSet};
 
 pub const PING_OUTCOME: &str = "PingOutcome";
 pub const POSITION: &str = "StreamPosition";
@@ -16,6 +17,9 @@ pub const USAGE: &str = "VersionUsage";
 pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
 pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
 pub const USAGE_LIST: &str = "VersionUsageList";
+/// A record of which an event shows no fields.
+pub const RECORD_REFERENCE: &str = "RecordReference";
+pub const EVENT_CAUSE: &str = "EventCause";
 
 /// Components that exist for every schema.
 const FIXED: &[&str] = &[
@@ -39,6 +43,11 @@ const FIXED: &[&str] = &[
     COLLECTION_USAGE,
     FIELD_USAGE,
     USAGE_LIST,
+    RECORD_REFERENCE,
+    EVENT_CAUSE,
+    // Parameters, which end like those with the id of a record.
+    "LastEventId",
+    "StreamLastEventId",
     "CursorPagination",
     "OffsetPagination",
     "Timestamp",
@@ -60,11 +69,22 @@ const VERBS: &[&str] = &["list", "create", "get", "replace", "update", "delete",
 
 pub struct Names {
     bases: Vec<String>,
+    /// By type of event.
+    events: BTreeMap<String, String>,
 }
 
 impl Names {
-    pub fn new(schema: &Schema) -> Names {
+    pub fn new(schema: &Schema, kinds: &[EventKind<'_>]) -> Names {
         let mut taken: HashSet<String> = FIXED.iter().map(|name| (*name).to_owned()).collect();
+        let mut events = BTreeMap::new();
+        for kind in kinds {
+            let mut name = format!("{}Event", pascal(kind.name));
+            // `a.b_c` and `a_b.c` would have the same name.
+            while !taken.insert(name.clone()) {
+                name.push('2');
+            }
+            events.insert(kind.name.to_owned(), name);
+        }
         let bases = schema.collections.iter().map(|collection| {
             let mut base = pascal(&collection.object);
             while family(&base, collection).iter().any(|name| taken.contains(name)) {
@@ -73,7 +93,22 @@ impl Names {
             taken.extend(family(&base, collection));
             base
         });
-        Names { bases: bases.collect() }
+        Names { bases: bases.collect(), events }
+    }
+
+    /// The envelope of the events of one type.
+    pub fn event(&self, kind: &str) -> &str {
+        self.events.get(kind).map_or("", String::as_str)
+    }
+
+    /// The record as events show it.
+    pub fn snapshot(&self, collection: CollectionIx) -> String {
+        format!("{}Snapshot", self.bases[collection])
+    }
+
+    /// Old values of the record's fields.
+    pub fn previous(&self, collection: CollectionIx) -> String {
+        format!("{}Previous", self.bases[collection])
     }
 
     pub fn record(&self, collection: CollectionIx) -> &str {
@@ -129,14 +164,14 @@ impl Names {
 
 /// Every component of a collection.
 fn family(base: &str, collection: &Collection) -> Vec<String> {
-    let fixed = ["", "List", "Create", "Replace", "Update", "Id"];
+    let fixed = ["", "List", "Create", "Replace", "Update", "Id", "Snapshot", "Previous"];
     let params = collection.actions.iter().map(|action| format!("{}Params", pascal(&action.name)));
     fixed.into_iter().map(str::to_owned).chain(params).map(|end| format!("{base}{end}")).collect()
 }
 
-/// `payment_intent` and `payment-intent` become `PaymentIntent`.
+/// `payment_intent`, `payment-intent` and `payment.intent` become `PaymentIntent`.
 pub fn pascal(name: &str) -> String {
-    let words = name.split(['_', '-']).filter(|word| !word.is_empty());
+    let words = name.split(['_', '-', '.']).filter(|word| !word.is_empty());
     words
         .map(|word| {
             let mut chars = word.chars();

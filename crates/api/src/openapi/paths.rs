@@ -4,7 +4,7 @@
 use super::errors::{self, Facets};
 use super::names::{self, Names, pascal};
 use super::operation::{JSON, Operation, SERVICE_TAG, answer, unchanged};
-use super::{channels, headers, parameters, reference, requests, versions};
+use super::{channels, headers, parameters, reference, versions};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, OnDelete, Schema};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -321,7 +321,7 @@ impl<'a> RoutedCollection<'a> {
             action: Some(action),
             ..self.change()
         }));
-        let required = action.params.iter().any(requests::is_required);
+        let required = action.params.iter().any(Field::must_be_sent);
         let params = self.names.params(self.index, action);
         let about = action.description.clone();
         let about = about.unwrap_or_else(|| format!("Runs `{}` on the {object}.", action.name));
@@ -469,13 +469,16 @@ fn service(schema: &Schema) -> Map<String, Value> {
     let about = "The changes of each version.";
     let changelog = page("changelog", "Changes", about, "text/markdown", text());
     paths.insert("/changelog".into(), changelog);
-    let about = "This document.";
-    let object = json!({ "type": "object" });
-    let mut contract = page("openapi", "Description", about, JSON, object);
-    contract["get"]["parameters"] = json!([versions::chosen(schema)]);
-    let unknown = Facets { chosen: true, ..Facets::default() };
-    contract["get"]["responses"]["400"] = errors::responses(&unknown)["400"].clone();
-    paths.insert("/openapi.json".into(), contract);
+    for (id, summary, about) in [
+        ("openapi", "Description", "This document."),
+        ("asyncapi", "Description of the live channels", "The messages, as AsyncAPI 3.0."),
+    ] {
+        let mut contract = page(id, summary, about, JSON, json!({ "type": "object" }));
+        contract["get"]["parameters"] = json!([versions::chosen(schema)]);
+        let unknown = Facets { chosen: true, ..Facets::default() };
+        contract["get"]["responses"]["400"] = errors::responses(&unknown)["400"].clone();
+        paths.insert(format!("/{id}.json"), contract);
+    }
     paths
 }
 

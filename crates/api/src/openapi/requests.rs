@@ -108,7 +108,7 @@ fn object_of(
     body: Body,
     description: &str,
 ) -> Value {
-    let writable = || fields.iter().filter(|field| !field.read_only && !field.removed);
+    let writable = || fields.iter().filter(|field| field.is_writable());
     let properties: Map<String, Value> =
         writable().map(|field| (field.name.clone(), property(field))).collect();
     let mut object = json!({
@@ -118,7 +118,7 @@ fn object_of(
         "additionalProperties": false,
     });
     let (either, required): (Vec<Vec<&str>>, Vec<Vec<&str>>) = writable()
-        .filter(|field| is_required(field) && field.alias_of.is_none())
+        .filter(|field| field.must_be_sent() && field.alias_of.is_none())
         .map(|field| names_of(fields, field))
         .partition(|names| names.len() > 1);
     if body == Body::Whole && !required.is_empty() {
@@ -139,11 +139,6 @@ fn names_of<'a>(fields: &'a [Field], field: &'a Field) -> Vec<&'a str> {
 fn one_of(names: &[&str]) -> Value {
     let choices: Vec<Value> = names.iter().map(|name| json!({ "required": [name] })).collect();
     json!({ "anyOf": choices })
-}
-
-/// Whether a whole body must have the field: a default replaces a missing one.
-pub fn is_required(field: &Field) -> bool {
-    field.required && field.default.is_none() && !field.read_only && !field.removed
 }
 
 fn name(field: &Field) -> &str {

@@ -152,6 +152,18 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     })
 }
 
+/// The members of a whole record in their order: references are ids, and nothing is embedded.
+pub fn members(schema: &Schema, index: CollectionIx) -> Map<String, Value> {
+    let collection = &schema.collections[index];
+    let assigned = assigned(collection.feed.is_some(), &collection.object);
+    let assigned = Map::from_iter(assigned.map(|(name, value)| (name.to_owned(), value)));
+    let member = |name: &str| match collection.field(name) {
+        Some(field) => described(schema, index, field, plain(field)),
+        None => assigned.get(name).cloned().unwrap_or_default(),
+    };
+    collection.public_names().map(|name| (name.to_owned(), member(name))).collect()
+}
+
 /// The fields that the service adds to every record.
 fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
     let id = match feed {
@@ -181,10 +193,7 @@ fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
 }
 
 fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) -> Value {
-    let mut property = shown(&field.kind);
-    if !field.choices.is_empty() {
-        property["enum"] = field.choices.clone().into();
-    }
+    let mut property = plain(field);
     let served = |target: &CollectionIx| {
         let target = &schema.collections[*target];
         !target.internal && !target.removed
@@ -195,7 +204,21 @@ fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) 
             "anyOf": [property, reference("schemas", names.record(target))],
         });
     }
-    if !always_there(schema, index, field) {
+    described(schema, index, field, property)
+}
+
+/// The values of a field that are not null; of a reference, the ids.
+fn plain(field: &Field) -> Value {
+    let mut property = shown(&field.kind);
+    if !field.choices.is_empty() {
+        property["enum"] = field.choices.clone().into();
+    }
+    property
+}
+
+/// The schema of a field's values, with everything else that is known about the field.
+fn described(schema: &Schema, index: CollectionIx, field: &Field, mut property: Value) -> Value {
+    if !schema.is_never_null(index, field) {
         property = match property.get_mut("anyOf").and_then(Value::as_array_mut) {
             Some(choices) => {
                 choices.push(json!({ "type": "null" }));
@@ -214,14 +237,6 @@ fn property(schema: &Schema, names: &Names, index: CollectionIx, field: &Field) 
         property["deprecated"] = true.into();
     }
     property
-}
-
-/// Whether a field is never null: the state, the parent, and fields that every body must have.
-fn always_there(schema: &Schema, index: CollectionIx, field: &Field) -> bool {
-    let states = schema.collections[index].states.as_ref();
-    states.is_some_and(|states| states.field == field.name)
-        || schema.parent_field(index) == Some(field.name.as_str())
-        || (field.required && !field.read_only && !field.voidable)
 }
 
 /// The schema of a value of a kind. Limits are not repeated: older records may be outside of them.

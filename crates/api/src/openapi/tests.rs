@@ -5,9 +5,10 @@ use crate::error;
 use model::problem::Code;
 use model::schema::rule::{Expression, Rule};
 use model::schema::{
-    Action, Collection, ErrorShape, EventNames, Feed, Field, Handler, Kind, Operations, RateLimit,
-    Service, States,
+    Action, Collection, ErrorShape, EventNames, EventType, Feed, Field, Handler, Kind, Operations,
+    RateLimit, Service, States,
 };
+use model::webhook::pattern;
 use std::time::Duration;
 
 fn collection(name: &str, object: &str, fields: Vec<Field>) -> Collection {
@@ -181,7 +182,7 @@ fn every_route_of_every_public_collection_is_described() {
     expected("/v1/messages/{message_id}", &["get", "delete"]);
     expected("/v1/errors", &["get", "post"]);
     expected("/v1/keys", &[]);
-    for path in ["/health", "/metrics", "/errors", "/openapi.json"] {
+    for path in ["/health", "/metrics", "/errors", "/openapi.json", "/asyncapi.json"] {
         expected(path, &["get"]);
         assert_eq!(document["paths"][path]["get"]["security"], json!([]));
     }
@@ -311,6 +312,44 @@ fn a_ping_returns_its_delivery_and_other_actions_return_the_record() {
     assert_eq!(outcome["allOf"], json!([{ "$ref": "#/components/schemas/Delivery" }]));
     assert_eq!(outcome["properties"]["attempt"]["$ref"], "#/components/schemas/Attempt");
     assert_eq!(outcome["required"], json!(["object", "event", "endpoint", "status"]));
+}
+
+#[test]
+fn every_type_of_event_is_a_webhook_with_its_payload() {
+    let mut schema = shop();
+    let description = Some("A report was made.".to_owned());
+    schema.events.published.push(EventType { name: "report.ready".into(), description });
+    let document = document(&schema, None);
+    let webhooks = document["webhooks"].as_object().unwrap();
+    let mut kinds: Vec<&str> = webhooks.keys().map(String::as_str).collect();
+    kinds.retain(|kind| *kind != "ping");
+    assert_eq!(kinds, pattern::catalogue(&schema).into_iter().collect::<Vec<_>>());
+    let payload = |kind: &str| {
+        let post = &webhooks[kind]["post"];
+        assert_eq!(post["security"], json!([]), "{kind}");
+        assert_eq!(post["parameters"].as_array().unwrap().len(), 5, "{kind}");
+        let schema = &post["requestBody"]["content"]["application/json"]["schema"];
+        document.pointer(&schema["$ref"].as_str().unwrap()[1..]).unwrap()
+    };
+    for (kind, snapshot, previous) in [
+        ("book.created", Some("BookSnapshot"), None),
+        ("book.updated", Some("BookSnapshot"), Some("BookPrevious")),
+        ("card_payment.confirm", Some("CardPaymentSnapshot"), Some("CardPaymentPrevious")),
+        ("ping", Some("WebhookEndpointSnapshot"), None),
+        ("report.ready", None, None),
+    ] {
+        let properties = &payload(kind)["properties"];
+        assert_eq!(properties["type"]["const"], kind);
+        let data = &properties["data"]["properties"];
+        let name = |value: &Value| value["$ref"].as_str().map(|text| text[21..].to_owned());
+        assert_eq!(name(&data["object"]["anyOf"][0]).as_deref(), snapshot, "{kind}");
+        assert_eq!(name(&data["previous_attributes"]).as_deref(), previous, "{kind}");
+    }
+    assert_eq!(payload("report.ready")["description"], "A report was made.");
+    let snapshot = &document["components"]["schemas"]["BookSnapshot"];
+    assert!(snapshot["properties"].get("secret").is_none(), "write-only fields stay inside");
+    assert!(snapshot["properties"].get("reviews").is_none(), "events embed nothing");
+    assert_eq!(snapshot["required"], json!(["id", "object", "created_at", "updated_at"]));
 }
 
 #[test]

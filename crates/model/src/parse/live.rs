@@ -12,7 +12,8 @@ const POLL_TIMEOUT: RangeInclusive<Duration> = Duration::from_secs(25)..=Duratio
 const CONNECTIONS: RangeInclusive<i64> = 1..=10_000_000;
 const ORIGINS: usize = 50;
 /// Other paths of the service.
-const TAKEN: &[&str] = &["/health", "/metrics", "/openapi.json", "/errors", "/console"];
+const TAKEN: &[&str] =
+    &["/health", "/metrics", "/openapi.json", "/asyncapi.json", "/errors", "/console"];
 
 /// The places of the two channel paths in the file.
 #[derive(Clone, Copy, Default)]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 /// First segments of the routes that are no resources.
-const ROUTES: &[&str] = &["api", "ws", "health", "metrics", "openapi.json", "console"];
+const ROUTES: &[&str] =
+    &["api", "ws", "health", "metrics", "openapi.json", "asyncapi.json", "console"];
 
 const MAX_PAGE: RangeInclusive<i64> = 1..=1000;
 

@@ -440,6 +440,15 @@ impl Schema {
         found
     }
 
+    /// Whether a record never has null in a field: the state, the parent, and fields that every
+    /// body must have.
+    pub fn is_never_null(&self, collection: CollectionIx, field: &Field) -> bool {
+        let states = self.collections[collection].states.as_ref();
+        states.is_some_and(|states| states.field == field.name)
+            || self.parent_field(collection) == Some(field.name.as_str())
+            || (field.required && !field.read_only && !field.voidable)
+    }
+
     /// The field that names a child's parent: the parent's object name. `None` at the top level.
     pub fn parent_field(&self, child: CollectionIx) -> Option<&str> {
         Some(&self.collections[self.collections[child].parent?].object)
@@ -574,6 +583,16 @@ impl Field {
 
     pub fn is_alias_of(&self, field: &Field) -> bool {
         self.alias_of.as_deref() == Some(field.name.as_str())
+    }
+
+    /// Whether a whole body must have the field: a default replaces a missing one.
+    pub fn must_be_sent(&self) -> bool {
+        self.required && self.default.is_none() && self.is_writable()
+    }
+
+    /// Whether request bodies may have it.
+    pub fn is_writable(&self) -> bool {
+        !self.read_only && !self.removed
     }
 
     /// Whether records show it.

@@ -1,7 +1,8 @@
-//! Webhooks, as far as they need no network: which events an endpoint wants, what it may be, and
-//! which addresses nobody may be sent to.
+//! Webhooks, as far as they need no network: which events there are, which an endpoint wants, what
+//! it may be, and which addresses nobody may be sent to.
 
 pub mod address;
+pub mod catalogue;
 pub mod endpoint;
 pub mod filter;
 pub mod pattern;

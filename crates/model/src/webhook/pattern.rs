@@ -1,7 +1,7 @@
 //! Patterns of event types: exact, `order.*`, or `*`. The service's own objects are opt-in: `*`
 //! does not mean them, their name does.
 
-use crate::schema::{Builtin, Collection, Schema};
+use crate::schema::{Builtin, Collection, CollectionIx, Native, OnDelete, Schema};
 use crate::spelling;
 use std::collections::BTreeSet;
 
@@ -34,8 +34,12 @@ pub fn catalogue(schema: &Schema) -> BTreeSet<&str> {
 
 fn catalogue_of(schema: &Schema, wanted: impl Fn(&Collection) -> bool) -> BTreeSet<&str> {
     let mut kinds: BTreeSet<&str> = BTreeSet::new();
-    let shown = schema.collections.iter().filter(|c| !c.internal && !c.is_view() && wanted(c));
+    let is_wanted = |c: &Collection| !c.internal && !c.is_view() && wanted(c);
+    let shown = schema.collections.iter().filter(|collection| is_wanted(collection));
     kinds.extend(shown.flat_map(self::kinds));
+    let caused = caused(schema).into_iter();
+    let caused = caused.filter(|(collection, ..)| is_wanted(&schema.collections[*collection]));
+    kinds.extend(caused.map(|(_, kind, _)| kind));
     kinds.extend(schema.events.published.iter().map(|kind| kind.name.as_str()));
     kinds.remove(PING);
     // The delivery engine's own, which no operation makes.
@@ -45,25 +49,66 @@ fn catalogue_of(schema: &Schema, wanted: impl Fn(&Collection) -> bool) -> BTreeS
 
 /// The types of the events of one collection, some of them twice.
 pub fn kinds(collection: &Collection) -> Vec<&str> {
+    sources(collection).into_iter().map(|(kind, _)| kind).collect()
+}
+
+/// What the event of a change says about the record before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Previous {
+    /// Nothing: the record is new, or deleted, or did not change.
+    Absent,
+    /// The old values of the fields that changed.
+    Shown,
+}
+
+/// The types of the events that requests for a collection and its timers make, some of them twice.
+pub fn sources(collection: &Collection) -> Vec<(&str, Previous)> {
     let offered = collection.operations;
     let changes = offered.update || offered.replace || collection.builtin.is_some();
     let mut kinds = Vec::new();
-    for (emitted, kind) in [
-        (offered.create, &collection.events.created),
-        (changes, &collection.events.updated),
-        (offered.delete, &collection.events.deleted),
+    for (emitted, kind, previous) in [
+        (offered.create, &collection.events.created, Previous::Absent),
+        (changes, &collection.events.updated, Previous::Shown),
+        (offered.delete, &collection.events.deleted, Previous::Absent),
     ] {
-        kinds.extend(emitted.then_some(kind.as_str()));
+        kinds.extend(emitted.then_some((kind.as_str(), previous)));
     }
     for action in &collection.actions {
-        kinds.push(&action.event);
-        kinds.extend(action.rules.iter().filter_map(|rule| rule.event.as_deref()));
+        let previous = match action.native {
+            Some(Native::Ping) => Previous::Absent,
+            _ => Previous::Shown,
+        };
+        kinds.push((&action.event, previous));
+        let refusals = action.rules.iter().filter_map(|rule| rule.event.as_deref());
+        kinds.extend(refusals.map(|kind| (kind, Previous::Shown)));
         if action.rules.iter().any(|rule| rule.event.is_none() && !rule.set.is_empty()) {
-            kinds.push(&collection.events.updated);
+            kinds.push((&collection.events.updated, Previous::Shown));
         }
     }
-    kinds.extend(collection.timed.iter().map(|timed| timed.event.as_str()));
+    let timed = collection.timed.iter().map(|timed| timed.event.as_str());
+    kinds.extend(timed.map(|kind| (kind, Previous::Shown)));
     kinds
+}
+
+/// The events of records that the deletion of another record deletes or changes, whichever
+/// operations their collection offers.
+pub fn caused(schema: &Schema) -> Vec<(CollectionIx, &str, Previous)> {
+    let mut found = Vec::new();
+    let deletable = schema.collections.iter().enumerate().filter(|(_, c)| c.operations.delete);
+    for (top, _) in deletable {
+        for deleted in schema.deletes(top) {
+            if deleted != top {
+                let kind = &schema.collections[deleted].events.deleted;
+                found.push((deleted, kind.as_str(), Previous::Absent));
+            }
+            let cleared = schema.referrers(deleted);
+            let cleared = cleared.filter(|(.., field)| field.on_delete() == OnDelete::SetNull);
+            found.extend(cleared.map(|(changed, ..)| {
+                (changed, schema.collections[changed].events.updated.as_str(), Previous::Shown)
+            }));
+        }
+    }
+    found
 }
 
 /// Why a pattern of `enabled_events` is refused. Types of other versions are accepted: the endpoint
@@ -148,6 +193,18 @@ mod tests {
         for bad in ["", "**", "order*", "*.created", "order.*.*", "orders.*", "key.created", "ping"]
         {
             assert!(check(&schema, bad).is_err(), "{bad}");
+        }
+        // `order.updated`: no request updates orders, but the deletion of a book changes them.
+        let text = "[collections.books.fields]\ntitle = 'string'\n\
+                    [collections.reviews]\nparent = 'books'\noperations = ['list']\n\
+                    [collections.orders]\noperations = ['list']\n\
+                    [collections.orders.fields]\nbook = { ref = 'books' }\n";
+        let caused = parse::parse(text).unwrap();
+        for good in ["review.deleted", "order.updated", "review.*"] {
+            assert_eq!(check(&caused, good), Ok(()), "{good}");
+        }
+        for bad in ["review.created", "order.deleted"] {
+            assert!(check(&caused, bad).is_err(), "{bad}");
         }
         for (near, meant) in [("order.craeted", "order.created"), ("oder.*", "order.*")] {
             let why = check(&schema, near).unwrap_err();

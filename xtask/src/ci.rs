@@ -168,8 +168,13 @@ fn install_tools(summary: &mut Summary) -> Option<Tools> {
 }
 
 fn judges(summary: &mut Summary, tools: Option<&Tools>) {
-    const JUDGES: [&str; 4] =
-        ["openapi-spec-validator", "spectral", "schemathesis", "SIGTERM ends the server with 0"];
+    const JUDGES: [&str; 5] = [
+        "openapi-spec-validator",
+        "spectral",
+        "schemathesis",
+        "AsyncAPI parser and spectral",
+        "SIGTERM ends the server with 0",
+    ];
     let server = summary.step("start the server", || {
         build_judged()?;
         start_server(&target_dir()?)
@@ -180,7 +185,7 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
         }
         return;
     };
-    let document = summary.step("fetch /openapi.json", || server.save_openapi());
+    let document = summary.step("fetch /openapi.json", || server.save("openapi.json"));
     match document {
         Some(document) => {
             summary.step(JUDGES[0], || judge::spec_validator(tools, &document));
@@ -193,7 +198,8 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
             }
         }
     }
-    summary.step(JUDGES[3], || server.terminate());
+    summary.step(JUDGES[3], || judge::asyncapi(tools, &server.save("asyncapi.json")?));
+    summary.step(JUDGES[4], || server.terminate());
 }
 
 fn websocket_judge(summary: &mut Summary, tools: Option<&Tools>, extent: Extent) {

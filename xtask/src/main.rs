@@ -20,7 +20,8 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test                      everything: cargo test, then the contract judges (spectral,
-                            openapi-spec-validator, schemathesis) against the real server, and
+                            openapi-spec-validator, schemathesis, the AsyncAPI parser) against
+                            the real server, and
                             Autobahn's fuzzing client against our WebSockets; installs the
                             judges, and the webhook libraries that tests ask, into target/tools
                             on first use

@@ -39,6 +39,10 @@ pub enum Command {
     Keys(Keys),
     /// Print the OpenAPI 3.1 document of a schema
     Openapi(Openapi),
+    /// Print the AsyncAPI 3.0 document of the live channels of a schema
+    Asyncapi(Openapi),
+    /// Write a typed client for the collections of a schema
+    Generate(Generate),
     /// Write a consistent copy of the database, even while the server runs
     Backup(Backup),
     /// Follow the event log, or show one event
@@ -466,6 +470,28 @@ pub struct Openapi {
     /// API version to describe [default: the newest]
     #[arg(long, value_name = "DATE")]
     pub api_version: Option<String>,
+}
+
+#[derive(Arguments)]
+pub struct Generate {
+    /// Language of the client
+    pub language: Language,
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    /// API version of the client [default: the newest]
+    #[arg(long, value_name = "DATE")]
+    pub api_version: Option<String>,
+    /// File to write, replaced if it exists [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// On top of the npm package restive-client
+    Typescript,
+    /// On top of the PyPI package restive-client, sync and async
+    Python,
 }
 
 #[derive(Arguments)]

@@ -12,6 +12,7 @@ mod edge;
 mod edge_secret;
 mod event_id;
 mod events;
+mod generate;
 mod init;
 mod keys;
 mod listen;
@@ -48,7 +49,11 @@ fn main() -> ExitCode {
         memory::configure();
     }
     // Schemas and documents are not secret, so files of these commands get the default mode.
-    if !matches!(command, Command::Init(_) | Command::Openapi(_)) {
+    let is_public = matches!(
+        command,
+        Command::Init(_) | Command::Openapi(_) | Command::Asyncapi(_) | Command::Generate(_)
+    );
+    if !is_public {
         private::make_private();
     }
     let result = match command {
@@ -69,6 +74,8 @@ fn main() -> ExitCode {
         Command::Accounts(accounts) => accounts::run(accounts),
         Command::Keys(keys) => keys::run(keys),
         Command::Openapi(openapi) => openapi::run(&openapi),
+        Command::Asyncapi(asyncapi) => openapi::run_asyncapi(&asyncapi),
+        Command::Generate(generate) => generate::run(&generate),
         Command::Backup(backup) => backup::run(&backup),
         Command::Events(events) => events::run(events),
         Command::Replay(replay) => replay::run(&replay),

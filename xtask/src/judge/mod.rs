@@ -1,5 +1,5 @@
-//! Judges: external test suites of the HTTP contract and of WebSockets (`autobahn`), their
-//! installation (`tools`) and the server under judgement (`server`). A judge passes only without
+//! Judges: external test suites of the HTTP contract, of the live channels' contract and of WebSockets
+//! (`autobahn`), their installation (`tools`) and the server under judgement (`server`). A judge passes only without
 //! findings, warnings included.
 
 pub mod autobahn;
@@ -34,10 +34,22 @@ pub fn spec_validator(tools: &Tools, document: &Path) -> Result<()> {
 
 /// Checks the quality of the document. Every severity counts, including hints.
 pub fn spectral(tools: &Tools, document: &Path) -> Result<()> {
+    lint(tools, "spectral.yaml", document)
+}
+
+/// Checks that the document is valid AsyncAPI: with the parser of its authors, then with the rules
+/// of Spectral.
+pub fn asyncapi(tools: &Tools, document: &Path) -> Result<()> {
+    let mut command = Command::new("node");
+    command.arg(tools.manifest("asyncapi.mjs")).arg(tools.node_home()).arg(document);
+    run(&mut command)?;
+    lint(tools, "asyncapi.yaml", document)
+}
+
+fn lint(tools: &Tools, rules: &str, document: &Path) -> Result<()> {
     let mut command = Command::new(tools.node("spectral"));
     command.args(["lint", "--fail-severity", "hint", "--ruleset"]);
-    command.arg(tools.manifest("spectral.yaml")).arg(document);
-    run(&mut command)
+    run(command.arg(tools.manifest(rules)).arg(document))
 }
 
 /// Checks that the server behaves as its document says, for valid and invalid input.

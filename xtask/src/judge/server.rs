@@ -55,20 +55,20 @@ impl Server {
         &self.scratch
     }
 
-    /// Saves the served OpenAPI document to a file, for the judges that read files.
-    pub fn save_openapi(&self) -> Result<PathBuf> {
+    /// Saves a served document, such as `openapi.json`, to a file, for the judges that read files.
+    pub fn save(&self, page: &str) -> Result<PathBuf> {
         let address = self.program.address();
         let mut stream = TcpStream::connect(address).context("cannot connect")?;
         stream.set_read_timeout(Some(FETCH_LIMIT))?;
         write!(
             stream,
-            "GET /openapi.json HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\n\
+            "GET /{page} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {KEY}\r\n\
              Accept: application/json\r\nConnection: close\r\n\r\n"
         )?;
         let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).context("/openapi.json did not end in time")?;
-        let file = self.scratch.join("openapi.json");
-        fs::write(&file, body_of(&answer).context("/openapi.json")?)?;
+        stream.read_to_end(&mut answer).with_context(|| format!("/{page} did not end in time"))?;
+        let file = self.scratch.join(page);
+        fs::write(&file, body_of(&answer).with_context(|| format!("/{page}"))?)?;
         Ok(file)
     }
 

@@ -73,6 +73,11 @@ impl Tools {
         self.home.join("node/node_modules/.bin").join(name)
     }
 
+    /// The folder with the `node_modules`.
+    pub fn node_home(&self) -> PathBuf {
+        self.home.join("node")
+    }
+
     /// The judge of WebSockets and its interpreter, installed if necessary. Separate from the
     /// others: a machine without it can still run them.
     pub fn autobahn(&self) -> Result<Python> {
@@ -261,7 +266,9 @@ mod tests {
             }
         }
         let text = fs::read_to_string(manifests().join("package.json")).unwrap();
-        for package in ["spectral-cli", "standardwebhooks", "stripe", "svix"] {
+        for package in
+            ["spectral-cli", "@asyncapi/parser", "typescript", "standardwebhooks", "stripe", "svix"]
+        {
             assert!(text.contains(package), "{package}");
         }
         let clients = fs::read_to_string(manifests().join("clients/package.json")).unwrap();

@@ -67,6 +67,7 @@ mod disk_faults;
 mod encodings;
 mod endpoints;
 mod edge;
+mod event_contract;
 mod errors;
 mod events;
 mod events_cli;

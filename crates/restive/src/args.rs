@@ -492,6 +492,8 @@ pub enum Language {
     Typescript,
     /// On top of the PyPI package restive-client, sync and async
     Python,
+    /// On top of the crate restive-kit with its feature `client`
+    Rust,
 }
 
 #[derive(Arguments)]

@@ -5,6 +5,7 @@
 mod contract;
 mod names;
 mod python;
+mod rust;
 mod text;
 mod typescript;
 
@@ -33,5 +34,6 @@ fn generated(schema: &Schema, language: Language) -> String {
     match language {
         Language::Typescript => typescript::generate(&Contract::new(schema, typescript::RESERVED)),
         Language::Python => python::generate(&Contract::new(schema, python::RESERVED)),
+        Language::Rust => rust::generate(&Contract::new(schema, rust::RESERVED)),
     }
 }

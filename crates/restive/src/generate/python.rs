@@ -45,7 +45,7 @@ const KEYWORDS: &[&str] = &[
 /// Types that annotations name: a member with such a name would hide the type from those after it.
 const TYPES: &[&str] = &["bool", "dict", "float", "int", "list", "str"];
 
-const OF_CLIENT: &[&str] = &["client", "close", "aclose", "follow"];
+const OF_CLIENT: &[&str] = &["client", "close", "follow"];
 const OF_RESOURCE: &[&str] = &["list", "get", "create", "replace", "update", "delete", "poll"];
 
 /// Columns of a line of code.
@@ -520,7 +520,8 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
     text.line(&format!(") -> {result}:"));
     text.inside(|text| {
         text.line(&docstring("All records that match, read page by page."));
-        text.line("query = _query(");
+        // No argument begins with an underscore.
+        text.line("_sent = _query(");
         text.inside(|text| {
             for names in [filters, plain] {
                 text.line("{");
@@ -533,7 +534,7 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
             }
         });
         text.line(")");
-        let call = "self._client.list(self._path, query, **(options or {}))";
+        let call = "self._client.list(self._path, _sent, **(options or {}))";
         text.line(&format!("return cast({}, {call})", quoted(&result)));
     });
 }
@@ -686,7 +687,7 @@ fn closing(text: &mut Text, class: &str, mode: Mode) {
     let (def, wait) = (mode.def(), mode.wait());
     let (enter, exit, close) = match mode {
         Mode::Sync => ("__enter__", "__exit__", "close"),
-        Mode::Async => ("__aenter__", "__aexit__", "aclose"),
+        Mode::Async => ("__aenter__", "__aexit__", "close"),
     };
     for (signature, call) in [
         (format!("{def} {close}(self) -> None:"), format!("{wait}self.client.{close}()")),

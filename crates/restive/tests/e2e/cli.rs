@@ -109,7 +109,8 @@ fn every_command_has_help_and_bad_flags_exit_with_2() {
     let folder = TempDir::new().unwrap();
     let (out, _, code) = run(folder.path(), &["--help"]);
     assert_eq!(code, 0);
-    let commands = "serve init check plan accounts keys openapi asyncapi backup events replay";
+    let commands =
+        "serve init check plan accounts keys openapi asyncapi generate backup events replay";
     for command in commands.split(' ') {
         assert!(out.contains(command), "{command}");
         let (help, _, code) = run(folder.path(), &[command, "--help"]);

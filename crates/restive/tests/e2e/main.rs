@@ -77,6 +77,7 @@ mod expressions;
 mod filters;
 mod formulas;
 mod gauges;
+mod generate;
 mod h2;
 mod h2_storms;
 mod h3;

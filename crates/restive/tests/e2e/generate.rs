@@ -48,7 +48,7 @@ fn a_client_of_an_older_version_has_the_names_of_that_version() {
     let scratch = TempDir::new().unwrap();
     let text = "[service]\nmount = '/v2'\n[[mounts]]\npath = '/v1'\nversion = '2025-01-01'\n\
         [[versions]]\ndate = '2026-01-01'\n[[versions.changes]]\ncollection = 'books'\n\
-        rename = { from = 'name', to = 'title' }\n[[versions.changes]]\ncollection = 'pens'\n\
+        rename = { from = 'label', to = 'title' }\n[[versions.changes]]\ncollection = 'pens'\n\
         collection_added = true\n[[versions]]\ndate = '2025-01-01'\n\
         [collections.books.fields]\ntitle = 'string'\n[collections.pens]\n";
     fs::write(scratch.path().join("s.toml"), text).unwrap();
@@ -58,8 +58,8 @@ fn a_client_of_an_older_version_has_the_names_of_that_version() {
         let older = [&generate[..], &["--api-version", "2025-01-01"]].concat();
         let (old, _, _) = run(scratch.path(), &older);
         for (text, shown, hidden) in [
-            (&new, ["title", "Pens", "\"/v2/books\"", "2026-01-01"], "name:"),
-            (&old, ["name:", "Books", "\"/v1/books\"", "2025-01-01"], "Pens"),
+            (&new, ["title", "Pens", "\"/v2/books\"", "2026-01-01"], "label:"),
+            (&old, ["label:", "Books", "\"/v1/books\"", "2025-01-01"], "Pens"),
         ] {
             for word in shown {
                 assert!(text.contains(word), "{word} is missing in {language}: {text}{error}");

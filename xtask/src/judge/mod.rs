@@ -1,6 +1,6 @@
-//! Judges: external test suites of the HTTP contract, of the live channels' contract and of WebSockets
-//! (`autobahn`), their installation (`tools`) and the server under judgement (`server`). A judge passes only without
-//! findings, warnings included.
+//! Judges: external test suites of the HTTP contract, of the contract of the live channels and of
+//! WebSockets (`autobahn`), their installation (`tools`) and the server under judgement (`server`).
+//! A judge passes only without findings, warnings included.
 
 pub mod autobahn;
 mod program;

@@ -36,6 +36,7 @@ pub fn public() -> Value {
     names.into_iter().map(|name| (name.to_owned(), reference("headers", name))).collect()
 }
 
+// tidy: table
 pub fn components(schema: &Schema) -> Map<String, Value> {
     let dates: Vec<&str> = schema.versions.iter().map(|version| version.date.as_str()).collect();
     let text = || json!({ "type": "string" });

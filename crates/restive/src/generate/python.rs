@@ -474,7 +474,7 @@ fn operations(text: &mut Text, resource: &Resource, mode: Mode) {
             arguments: arguments.to_owned(),
             result: &format!("Sequence[{base}]"),
             call: format!(
-                "self._client.get({}, _query({{}}, {query}), **(options or {{}}))",
+                "self._client.get({}, _query({query}), **(options or {{}}))",
                 quoted(poll)
             ),
         };
@@ -485,8 +485,7 @@ fn operations(text: &mut Text, resource: &Resource, mode: Mode) {
 fn list(text: &mut Text, resource: &Resource, mode: Mode) {
     let base = &resource.base;
     let mut scope = Scope::new(&[KEYWORDS, &["self", "options"]].concat());
-    let mut filters = Vec::new();
-    let mut plain = Vec::new();
+    let mut sent = Vec::new();
     text.line("").line("def list(");
     text.inside(|text| {
         text.line("self,").line("*,");
@@ -494,12 +493,12 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
             let name = scope.name(&filter.name, "_");
             let kind = type_of(&filter.kind);
             text.line(&format!("{name}: Filter[{kind}] | None = None,"));
-            filters.push((filter.name.as_str(), name));
+            sent.push((filter.name.as_str(), name));
         }
         for bound in &resource.bounds {
             let name = scope.name(&bound.name, "_");
             text.line(&format!("{name}: {} | None = None,", type_of(&bound.kind)));
-            plain.push((bound.name.as_str(), name));
+            sent.push((bound.name.as_str(), name));
         }
         let sort = format!("{base}Sort | Sequence[{base}Sort]");
         for (wanted, name, kind) in [
@@ -511,7 +510,7 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
         ] {
             if wanted {
                 text.line(&format!("{name}: {kind} | None = None,"));
-                plain.push((name, name.to_owned()));
+                sent.push((name, name.to_owned()));
             }
         }
         text.line("options: RequestOptions | None = None,");
@@ -523,15 +522,13 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
         // No argument begins with an underscore.
         text.line("_sent = _query(");
         text.inside(|text| {
-            for names in [filters, plain] {
-                text.line("{");
-                text.inside(|text| {
-                    for (sent, name) in names {
-                        text.line(&format!("{}: {name},", quoted(sent)));
-                    }
-                });
-                text.line("},");
-            }
+            text.line("{");
+            text.inside(|text| {
+                for (parameter, name) in sent {
+                    text.line(&format!("{}: {name},", quoted(parameter)));
+                }
+            });
+            text.line("}");
         });
         text.line(")");
         let call = "self._client.list(self._path, _sent, **(options or {}))";
@@ -703,35 +700,15 @@ fn closing(text: &mut Text, class: &str, mode: Mode) {
 
 const HELPERS: &str = r#"
 
-def _query(filters: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, str]:
-    """The query of a request. Quotes keep a comma or the word `null` part of a text."""
-    query: dict[str, str] = {}
-    for names, write in ((filters, _word), (plain, _plain)):
-        for name, value in names.items():
-            if value is None:
-                continue
-            values = [value] if isinstance(value, (str, Null)) or not _is_several(value) else value
-            if not values:
-                raise ValueError(f"{name}: an empty list of values finds nothing")
-            query[name] = ",".join(write(one) for one in values)
-    return query
+def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that were given. The client sends None as `null`."""
+    return {name: _value(value) for name, value in parameters.items() if value is not None}
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, Sequence)
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _word(value: Any) -> str:
-    if value is NULL:
-        return "null"
-    if isinstance(value, str) and (value == "null" or any(mark in value for mark in ',"\\')):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return _plain(value)
+def _value(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_value(one) for one in value]
+    return None if value is NULL else value
 "#;
 
 fn helpers(text: &mut Text) {

@@ -33,7 +33,6 @@ pub const RESERVED: &[&str] = &[
     "Number",
     "Object",
     "Omit",
-    "PLAIN",
     "Partial",
     "Pick",
     "Promise",
@@ -47,7 +46,6 @@ pub const RESERVED: &[&str] = &[
     "Sort",
     "String",
     "Symbol",
-    "TypeError",
     "With",
     "WriteOptions",
 ];
@@ -79,7 +77,6 @@ pub fn generate(contract: &Contract) -> String {
     }
     events(&mut text, contract);
     client(&mut text, contract);
-    helpers(&mut text);
     text.finish()
 }
 
@@ -357,13 +354,13 @@ fn operations(text: &mut Text, resource: &Resource) {
             &format!("list{generic}"),
             &[&query, read],
             &format!("List<{one}>"),
-            "this.client.list(this.path, parameters(query), options)",
+            "this.client.list(this.path, query, options)",
         );
     }
     if offered.get {
         let (query, sent) = match expand.is_empty() {
             true => (String::new(), "{}"),
-            false => (format!("query: {{ {expand} }} = {{}}"), "parameters(query)"),
+            false => (format!("query: {{ {expand} }} = {{}}"), "query"),
         };
         method(
             text,
@@ -416,7 +413,7 @@ fn poll(text: &mut Text, resource: &Resource) {
             "options?: RequestOptions",
         ],
         &format!("Promise<{}[]>", resource.base),
-        &format!("this.client.get({}, parameters(query), options)", quoted(poll)),
+        &format!("this.client.get({}, query, options)", quoted(poll)),
     );
 }
 
@@ -557,32 +554,4 @@ fn client(text: &mut Text, contract: &Contract) {
         text.line("}");
     });
     text.line("}");
-}
-
-/// Functions of the module. The service separates the values of a filter by commas, so a text with
-/// a comma is sent in quotes.
-const HELPERS: &str = r#"
-const PLAIN = ["after", "expand", "limit", "page", "q", "since", "sort", "wait"];
-
-/** The query of a request. Quotes keep a comma or the word `null` part of a text. */
-function parameters(query: object): Record<string, string> {
-  const sent: Record<string, string> = {};
-  for (const [name, value] of Object.entries(query) as [string, unknown][]) {
-    if (value === undefined) continue;
-    const values = Array.isArray(value) ? (value as unknown[]) : [value];
-    if (values.length === 0) throw new TypeError(`${name}: an empty list of values finds nothing`);
-    sent[name] = values.map((one) => (PLAIN.includes(name) ? String(one) : word(one))).join(",");
-  }
-  return sent;
-}
-
-function word(value: unknown): string {
-  if (value instanceof Date) return value.toISOString();
-  const special = typeof value === "string" && (/[,"\\]/.test(value) || value === "null");
-  return special ? `"${value.replace(/[\\"]/g, "\\$&")}"` : String(value);
-}
-"#;
-
-fn helpers(text: &mut Text) {
-    text.lines(HELPERS);
 }

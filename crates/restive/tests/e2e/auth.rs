@@ -79,7 +79,7 @@ fn only_valid_bearer_and_basic_credentials_authenticate() {
         assert!(answer.header("www-authenticate").unwrap().contains("Basic realm="));
         answer.error(401, "authentication_required");
     }
-    for path in ["/health", "/metrics", "/openapi.json", "/errors"] {
+    for path in ["/health", "/metrics", "/openapi.json", "/asyncapi.json", "/errors"] {
         assert_eq!(server.ask_anonymously("GET", path).send().status, 200, "{path}");
     }
 }

@@ -269,3 +269,64 @@ fn the_asyncapi_document_is_served_for_each_version_and_printed_by_the_command()
     let (_, error, code) = run(folder.path(), &["asyncapi", "--api-version", "2000-01-01"]);
     assert!(code == 1 && error.contains("there is no version 2000-01-01"), "{error}");
 }
+
+/// Every kind of change that shows in the fields of an event.
+const CHANGED: &str = r#"
+[[versions]]
+date = "2026-01-01"
+[[versions.changes]]
+collection = "books"
+rename = { from = "name", to = "title" }
+[[versions.changes]]
+collection = "books"
+convert = { field = "price", from = "number",
+  up = "int(math.round(value * 100.0))", down = "double(value) / 100.0" }
+[[versions.changes]]
+collection = "books"
+enum_map = { field = "cover", values = { soft = "paper" }, down = { audio = "soft" } }
+[[versions.changes]]
+collection = "books"
+required = { field = "pages", fill = 1 }
+[[versions.changes]]
+collection = "books"
+removed = { field = "shelf" }
+[[versions]]
+date = "2025-01-01"
+[collections.books.fields]
+title = "string"
+price = "integer"
+pages = { type = "integer", required = true }
+shelf = "string"
+cover = { type = "string", enum = ["paper", "audio"] }
+"#;
+
+#[test]
+fn events_match_the_document_of_the_version_they_are_read_in() {
+    let server = Start::schema(CHANGED).go();
+    let old = json!({"name": "Emma", "price": 9.5, "cover": "soft", "shelf": "a"});
+    let ask = server.ask("POST", "/v1/books").version("2025-01-01").json(&old);
+    let emma = ask.send().expect(201)["id"].as_str().unwrap().to_owned();
+    let new = json!({"title": "Dune", "price": 950, "cover": "audio", "pages": 412});
+    let dune = server.make("/v1/books", new);
+    for id in [emma, dune] {
+        let path = format!("/v1/books/{id}");
+        server.patch(&path, json!({"price": null, "cover": "paper", "title": "Both"})).expect(200);
+        server.delete(&path).expect(200);
+    }
+    for (version, shown, hidden) in
+        [("2026-01-01", "title", "name"), ("2025-01-01", "name", "title")]
+    {
+        let mut contract = Contract::of(&server, &format!("/openapi.json?version={version}"));
+        let events = server.ask("GET", "/v1/events?type=book.*").version(version).send();
+        let events = events.expect(200);
+        assert_eq!(events["data"].as_array().unwrap().len(), 6, "{events}");
+        for event in events["data"].as_array().unwrap() {
+            let kind = event["type"].as_str().unwrap();
+            let body = "post/requestBody/content/application~1json/schema";
+            contract.check(&format!("/webhooks/{kind}/{body}"), event);
+        }
+        let described = "/components/schemas/BookSnapshot/properties";
+        let described = contract.document.pointer(described).unwrap();
+        assert!(described.get(shown).is_some() && described.get(hidden).is_none(), "{version}");
+    }
+}

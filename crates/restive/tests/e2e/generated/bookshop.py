@@ -633,8 +633,6 @@ class Books:
                 "author": author,
                 "price": price,
                 "isbn": isbn,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -646,7 +644,7 @@ class Books:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Book]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -712,8 +710,6 @@ class Orders:
                 "book": book,
                 "quantity": quantity,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -724,7 +720,7 @@ class Orders:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Order]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -802,8 +798,6 @@ class PaymentIntents:
                 "amount": amount,
                 "currency": currency,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -814,7 +808,7 @@ class PaymentIntents:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -890,8 +884,6 @@ class Messages:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "from": from_,
-            },
-            {
                 "min_id": min_id,
                 "max_id": max_id,
                 "min_created_at": min_created_at,
@@ -902,7 +894,7 @@ class Messages:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -918,7 +910,7 @@ class Messages:
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", self._client.get("/api/messages", _query({}, {"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class Reviews:
@@ -957,8 +949,6 @@ class Reviews:
                 "updated_at": updated_at,
                 "book": book,
                 "rating": rating,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -970,7 +960,7 @@ class Reviews:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Review]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1064,8 +1054,6 @@ class AsyncBooks:
                 "author": author,
                 "price": price,
                 "isbn": isbn,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1077,7 +1065,7 @@ class AsyncBooks:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Book]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1147,8 +1135,6 @@ class AsyncOrders:
                 "book": book,
                 "quantity": quantity,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1159,7 +1145,7 @@ class AsyncOrders:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Order]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1239,8 +1225,6 @@ class AsyncPaymentIntents:
                 "amount": amount,
                 "currency": currency,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1251,7 +1235,7 @@ class AsyncPaymentIntents:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1327,8 +1311,6 @@ class AsyncMessages:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "from": from_,
-            },
-            {
                 "min_id": min_id,
                 "max_id": max_id,
                 "min_created_at": min_created_at,
@@ -1339,7 +1321,7 @@ class AsyncMessages:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1355,7 +1337,7 @@ class AsyncMessages:
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({}, {"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class AsyncReviews:
@@ -1394,8 +1376,6 @@ class AsyncReviews:
                 "updated_at": updated_at,
                 "book": book,
                 "rating": rating,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1407,7 +1387,7 @@ class AsyncReviews:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Review]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1461,32 +1441,12 @@ class AsyncBookshop:
         await self.close()
 
 
-def _query(filters: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, str]:
-    """The query of a request. Quotes keep a comma or the word `null` part of a text."""
-    query: dict[str, str] = {}
-    for names, write in ((filters, _word), (plain, _plain)):
-        for name, value in names.items():
-            if value is None:
-                continue
-            values = [value] if isinstance(value, (str, Null)) or not _is_several(value) else value
-            if not values:
-                raise ValueError(f"{name}: an empty list of values finds nothing")
-            query[name] = ",".join(write(one) for one in values)
-    return query
+def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that were given. The client sends None as `null`."""
+    return {name: _value(value) for name, value in parameters.items() if value is not None}
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, Sequence)
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _word(value: Any) -> str:
-    if value is NULL:
-        return "null"
-    if isinstance(value, str) and (value == "null" or any(mark in value for mark in ',"\\')):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return _plain(value)
+def _value(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_value(one) for one in value]
+    return None if value is NULL else value

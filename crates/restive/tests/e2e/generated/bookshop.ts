@@ -113,7 +113,7 @@ export class Books {
     query: BookQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<Book, BookExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -122,7 +122,7 @@ export class Books {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<Book, BookExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** Creates a record. */
@@ -229,7 +229,7 @@ export class Orders {
     query: OrderQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<Order, OrderExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -238,7 +238,7 @@ export class Orders {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<Order, OrderExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** Creates a record. */
@@ -363,7 +363,7 @@ export class PaymentIntents {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: PaymentIntentQuery = {}, options?: RequestOptions): List<PaymentIntent> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -458,7 +458,7 @@ export class Messages {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: MessageQuery = {}, options?: RequestOptions): List<Message> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -476,7 +476,7 @@ export class Messages {
     query: { since?: number | string; wait?: boolean; limit?: number } = {},
     options?: RequestOptions,
   ): Promise<Message[]> {
-    return this.client.get("/api/messages", parameters(query), options);
+    return this.client.get("/api/messages", query, options);
   }
 }
 
@@ -547,7 +547,7 @@ export class Reviews {
     query: ReviewQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<Review, ReviewExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -556,7 +556,7 @@ export class Reviews {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<Review, ReviewExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** Creates a record. */
@@ -735,24 +735,4 @@ export class Bookshop {
   follow(options?: FollowOptions): AsyncIterable<BookshopMessage> {
     return this.client.follow(options) as AsyncIterable<unknown> as AsyncIterable<BookshopMessage>;
   }
-}
-
-const PLAIN = ["after", "expand", "limit", "page", "q", "since", "sort", "wait"];
-
-/** The query of a request. Quotes keep a comma or the word `null` part of a text. */
-function parameters(query: object): Record<string, string> {
-  const sent: Record<string, string> = {};
-  for (const [name, value] of Object.entries(query) as [string, unknown][]) {
-    if (value === undefined) continue;
-    const values = Array.isArray(value) ? (value as unknown[]) : [value];
-    if (values.length === 0) throw new TypeError(`${name}: an empty list of values finds nothing`);
-    sent[name] = values.map((one) => (PLAIN.includes(name) ? String(one) : word(one))).join(",");
-  }
-  return sent;
-}
-
-function word(value: unknown): string {
-  if (value instanceof Date) return value.toISOString();
-  const special = typeof value === "string" && (/[,"\\]/.test(value) || value === "null");
-  return special ? `"${value.replace(/[\\"]/g, "\\$&")}"` : String(value);
 }

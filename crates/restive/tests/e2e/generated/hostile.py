@@ -835,8 +835,6 @@ class Everythings:
                 "day": day,
                 "choice": choice,
                 "itself": itself,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -854,7 +852,7 @@ class Everythings:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Everything]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -930,8 +928,6 @@ class Keywords:
                 "match": match,
                 "query": query,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -942,7 +938,7 @@ class Keywords:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Keyword]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1030,8 +1026,6 @@ class Clients:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "promise": promise,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1040,7 +1034,7 @@ class Clients:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1082,8 +1076,6 @@ class Post:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1092,7 +1084,7 @@ class Post:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Record]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1130,8 +1122,6 @@ class Strings:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1140,7 +1130,7 @@ class Strings:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[String]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1178,8 +1168,6 @@ class Options:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1188,7 +1176,7 @@ class Options:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Option]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1226,8 +1214,6 @@ class Values:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1236,7 +1222,7 @@ class Values:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Value]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1274,8 +1260,6 @@ class AsyncClientsCollection:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1284,7 +1268,7 @@ class AsyncClientsCollection:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1322,8 +1306,6 @@ class ClientCreates:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1332,7 +1314,7 @@ class ClientCreates:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1370,8 +1352,6 @@ class SheepCollection:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1380,7 +1360,7 @@ class SheepCollection:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Sheep]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1420,8 +1400,6 @@ class Messages:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_id": min_id,
                 "max_id": max_id,
                 "min_created_at": min_created_at,
@@ -1432,7 +1410,7 @@ class Messages:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1444,7 +1422,7 @@ class Messages:
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", self._client.get("/api/messages", _query({}, {"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class Promises:
@@ -1478,8 +1456,6 @@ class Promises:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "client": client,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1488,7 +1464,7 @@ class Promises:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[Promise]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1532,8 +1508,6 @@ class Follow:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "promise": promise,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1542,7 +1516,7 @@ class Follow:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("List[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1637,8 +1611,6 @@ class AsyncEverythings:
                 "day": day,
                 "choice": choice,
                 "itself": itself,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1656,7 +1628,7 @@ class AsyncEverythings:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Everything]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1734,8 +1706,6 @@ class AsyncKeywords:
                 "match": match,
                 "query": query,
                 "status": status,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1746,7 +1716,7 @@ class AsyncKeywords:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Keyword]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1834,8 +1804,6 @@ class AsyncClients:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "promise": promise,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1844,7 +1812,7 @@ class AsyncClients:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1886,8 +1854,6 @@ class AsyncPost:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1896,7 +1862,7 @@ class AsyncPost:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Record]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1934,8 +1900,6 @@ class AsyncStrings:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1944,7 +1908,7 @@ class AsyncStrings:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[String]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -1982,8 +1946,6 @@ class AsyncOptions:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -1992,7 +1954,7 @@ class AsyncOptions:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Option]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2030,8 +1992,6 @@ class AsyncValues:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2040,7 +2000,7 @@ class AsyncValues:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Value]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2078,8 +2038,6 @@ class AsyncAsyncClientsCollection:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2088,7 +2046,7 @@ class AsyncAsyncClientsCollection:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2126,8 +2084,6 @@ class AsyncClientCreates:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2136,7 +2092,7 @@ class AsyncClientCreates:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2174,8 +2130,6 @@ class AsyncSheepCollection:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2184,7 +2138,7 @@ class AsyncSheepCollection:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Sheep]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2224,8 +2178,6 @@ class AsyncMessages:
                 "id": id,
                 "created_at": created_at,
                 "updated_at": updated_at,
-            },
-            {
                 "min_id": min_id,
                 "max_id": max_id,
                 "min_created_at": min_created_at,
@@ -2236,7 +2188,7 @@ class AsyncMessages:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2248,7 +2200,7 @@ class AsyncMessages:
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({}, {"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class AsyncPromises:
@@ -2282,8 +2234,6 @@ class AsyncPromises:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "client": client,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2292,7 +2242,7 @@ class AsyncPromises:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[Promise]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2336,8 +2286,6 @@ class AsyncFollow:
                 "created_at": created_at,
                 "updated_at": updated_at,
                 "promise": promise,
-            },
-            {
                 "min_created_at": min_created_at,
                 "max_created_at": max_created_at,
                 "min_updated_at": min_updated_at,
@@ -2346,7 +2294,7 @@ class AsyncFollow:
                 "limit": limit,
                 "page": page,
                 "after": after,
-            },
+            }
         )
         return cast("AsyncList[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
 
@@ -2387,32 +2335,12 @@ class AsyncService2Pfel:
         await self.close()
 
 
-def _query(filters: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, str]:
-    """The query of a request. Quotes keep a comma or the word `null` part of a text."""
-    query: dict[str, str] = {}
-    for names, write in ((filters, _word), (plain, _plain)):
-        for name, value in names.items():
-            if value is None:
-                continue
-            values = [value] if isinstance(value, (str, Null)) or not _is_several(value) else value
-            if not values:
-                raise ValueError(f"{name}: an empty list of values finds nothing")
-            query[name] = ",".join(write(one) for one in values)
-    return query
+def _query(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that were given. The client sends None as `null`."""
+    return {name: _value(value) for name, value in parameters.items() if value is not None}
 
 
-def _is_several(value: Any) -> bool:
-    return isinstance(value, Sequence)
-
-
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _word(value: Any) -> str:
-    if value is NULL:
-        return "null"
-    if isinstance(value, str) and (value == "null" or any(mark in value for mark in ',"\\')):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return _plain(value)
+def _value(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_value(one) for one in value]
+    return None if value is NULL else value

@@ -157,7 +157,7 @@ export class Everythings {
     query: EverythingQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<Everything, EverythingExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -166,7 +166,7 @@ export class Everythings {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<Everything, EverythingExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** Creates a record. */
@@ -325,7 +325,7 @@ export class Keywords {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: KeywordQuery = {}, options?: RequestOptions): List<Keyword> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -436,7 +436,7 @@ export class Clients {
     query: ClientRecordQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<ClientRecord, ClientRecordExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -445,7 +445,7 @@ export class Clients {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<ClientRecord, ClientRecordExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** The `promises` of one record. */
@@ -491,7 +491,7 @@ export class Post {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: RecordRecordQuery = {}, options?: RequestOptions): List<RecordRecord> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -537,7 +537,7 @@ export class Strings {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: StringRecordQuery = {}, options?: RequestOptions): List<StringRecord> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -583,7 +583,7 @@ export class Options {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: OptionQuery = {}, options?: RequestOptions): List<Option> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -629,7 +629,7 @@ export class Values {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: ValueQuery = {}, options?: RequestOptions): List<Value> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -675,7 +675,7 @@ export class AsyncClientsCollection {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: AsyncClientQuery = {}, options?: RequestOptions): List<AsyncClient> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -721,7 +721,7 @@ export class ClientCreates {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: ClientCreateQuery = {}, options?: RequestOptions): List<ClientCreate> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -767,7 +767,7 @@ export class SheepCollection {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: SheepQuery = {}, options?: RequestOptions): List<Sheep> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -821,7 +821,7 @@ export class Messages {
 
   /** All records that match: `for await` reads them page by page, `await` reads one page. */
   list(query: MessageQuery = {}, options?: RequestOptions): List<Message> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** Creates a record. */
@@ -834,7 +834,7 @@ export class Messages {
     query: { since?: number | string; wait?: boolean; limit?: number } = {},
     options?: RequestOptions,
   ): Promise<Message[]> {
-    return this.client.get("/api/messages", parameters(query), options);
+    return this.client.get("/api/messages", query, options);
   }
 }
 
@@ -888,7 +888,7 @@ export class Promises {
     query: PromiseRecordQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<PromiseRecord, PromiseRecordExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -897,7 +897,7 @@ export class Promises {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<PromiseRecord, PromiseRecordExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 
   /** The `follow` of one record. */
@@ -954,7 +954,7 @@ export class Follow {
     query: NoneQuery & { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): List<With<None, NoneExpansions, E>> {
-    return this.client.list(this.path, parameters(query), options);
+    return this.client.list(this.path, query, options);
   }
 
   /** One record. */
@@ -963,7 +963,7 @@ export class Follow {
     query: { expand?: readonly E[] } = {},
     options?: RequestOptions,
   ): Promise<With<None, NoneExpansions, E>> {
-    return this.client.get(this.path + path`/${id}`, parameters(query), options);
+    return this.client.get(this.path + path`/${id}`, query, options);
   }
 }
 
@@ -1116,24 +1116,4 @@ export class Service2Pfel {
   follow(options?: FollowOptions): AsyncIterable<Service2PfelMessage> {
     return this.client.follow(options) as AsyncIterable<unknown> as AsyncIterable<Service2PfelMessage>;
   }
-}
-
-const PLAIN = ["after", "expand", "limit", "page", "q", "since", "sort", "wait"];
-
-/** The query of a request. Quotes keep a comma or the word `null` part of a text. */
-function parameters(query: object): Record<string, string> {
-  const sent: Record<string, string> = {};
-  for (const [name, value] of Object.entries(query) as [string, unknown][]) {
-    if (value === undefined) continue;
-    const values = Array.isArray(value) ? (value as unknown[]) : [value];
-    if (values.length === 0) throw new TypeError(`${name}: an empty list of values finds nothing`);
-    sent[name] = values.map((one) => (PLAIN.includes(name) ? String(one) : word(one))).join(",");
-  }
-  return sent;
-}
-
-function word(value: unknown): string {
-  if (value instanceof Date) return value.toISOString();
-  const special = typeof value === "string" && (/[,"\\]/.test(value) || value === "null");
-  return special ? `"${value.replace(/[\\"]/g, "\\$&")}"` : String(value);
 }

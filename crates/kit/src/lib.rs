@@ -3,12 +3,23 @@
 //!
 //! | feature | module | content |
 //! |---|---|---|
-//! | none | [`signature`] | sign and verify webhooks; pure functions without I/O or clocks |
+//! | none | [`signature`] | sign, verify and diagnose webhooks; no I/O, no clock, no randomness |
+//! | `receiver` | `receiver` | the contract of a receiver: verify, store, answer |
+//! | `inbox` | `inbox` | a durable queue of events in SQLite, with workers |
 //! | `client` | `client` | API client: retries, idempotency keys, paging, ETags, typed errors |
 //! | `follow` | `follow` | followers of the event log: polling, server-sent events, WebSocket |
 //! | `reconcile` | `reconcile` | fetches events that webhooks did not deliver |
 
+mod json;
+
 pub mod signature;
+
+#[cfg(any(feature = "receiver", feature = "inbox"))]
+pub mod event;
+#[cfg(feature = "inbox")]
+pub mod inbox;
+#[cfg(feature = "receiver")]
+pub mod receiver;
 
 #[cfg(feature = "client")]
 pub mod client;

@@ -27,6 +27,10 @@ pub enum Command {
     Serve(Box<Serve>),
     /// Forward requests to backends: a reverse proxy
     Proxy(Box<Proxy>),
+    /// Receive webhooks: verify, store and hand them to a URL or a command
+    Receive(Box<crate::receive::args::Receive>),
+    /// Check the signature of a webhook
+    Verify(crate::verify::Verify),
     /// Write a commented example schema
     Init(Init),
     /// Check a schema file; print all errors with line and column

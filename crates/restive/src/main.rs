@@ -28,6 +28,7 @@ mod plan;
 mod private;
 mod process;
 mod proxy;
+mod receive;
 mod redirect;
 mod remote;
 mod replay;
@@ -38,6 +39,7 @@ mod takeover;
 mod text;
 mod tls;
 mod trigger;
+mod verify;
 
 use args::{Args, Command};
 use clap::Parser as _;
@@ -62,6 +64,14 @@ fn main() -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Proxy(proxy) => match proxy::run(*proxy) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Receive(receive) => match receive::run(*receive) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::Verify(verify) => match verify::run(verify) {
             Ok(code) => return code,
             Err(error) => Err(error),
         },

@@ -22,7 +22,8 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// External crates that only the named crates of ours may use.
 const HOMES: &[(&str, &[&str])] = &[
-    ("rusqlite", &["store", "bench"]),
+    // restive-kit: the queue of a receiver.
+    ("rusqlite", &["store", "bench", "restive-kit"]),
     // restive: its end-to-end tests are clients of every version.
     ("h2", &["wire", "bench", "restive"]),
     ("h3", &["wire", "bench", "restive"]),

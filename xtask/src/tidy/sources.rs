@@ -31,7 +31,7 @@ const BOUNDS: &[(&str, &[&str], &str)] = &[
 
 /// Crates whose paths may appear only in the named parts of the tree.
 const HOMES: &[(&str, &[&str])] = &[
-    ("rusqlite::", &["crates/store/", "crates/bench/"]),
+    ("rusqlite::", &["crates/store/", "crates/bench/", "crates/kit/"]),
     ("hyper::", &["crates/wire/", "crates/bench/", "crates/kit/"]),
     ("hyper_util::", &["crates/wire/", "crates/bench/", "crates/kit/"]),
 ];

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-const PREFIX: &str = "whsec_";
+pub(super) const PREFIX: &str = "whsec_";
 /// The bounds of the Standard Webhooks specification.
 const MIN_BYTES: usize = 24;
 const MAX_BYTES: usize = 64;
@@ -48,9 +48,19 @@ impl Secret {
         }
     }
 
+    /// A secret of a provider that does not use `whsec_`, such as GitHub: any text, which is the
+    /// key of every form as it is. Not checked; an empty text verifies nothing.
+    pub fn from_text(text: &str) -> Self {
+        Self { text: text.to_owned(), bytes: text.as_bytes().to_vec() }
+    }
+
     /// The whole text, `whsec_` included. Anyone who has it can sign.
     pub fn expose(&self) -> &str {
         &self.text
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.text.is_empty()
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -73,6 +83,7 @@ impl fmt::Debug for Secret {
 
 /// Why a text is no secret. Never repeats the text: errors end up in logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum SecretError {
     Prefix,
     Base64,

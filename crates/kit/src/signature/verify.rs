@@ -1,6 +1,7 @@
 //! Verifying, for the receiver. Header values are bytes as they came; time is passed in. Whatever
 //! the bytes are, the answer is a `Fault` and never a panic, and the work is bounded.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::time::Duration;
 
@@ -29,8 +30,7 @@ pub fn timestamped(
 ) -> Result<(), Fault> {
     let (seconds, tags) = split_timestamped(bounded(Part::Signature, header)?)?;
     fresh(seconds, now_seconds, tolerance)?;
-    let keys = secrets.iter().map(|secret| secret.expose().as_bytes());
-    agree(keys, &[seconds, b".", body], &tags)
+    agree(texts(secrets), &[seconds, b".", body], &tags)
 }
 
 /// The three headers of Standard Webhooks, as they came.
@@ -53,31 +53,27 @@ pub fn standard(
     now_seconds: i64,
     tolerance: Duration,
 ) -> Result<(), Fault> {
-    let id = bounded(Part::Id, headers.id)?;
-    let seconds = bounded(Part::Timestamp, headers.timestamp)?;
-    let signature = bounded(Part::Signature, headers.signature)?;
-    if id.is_empty() || id.contains(&b'.') {
-        // With a dot in it, id and time could be cut out of the same signed text elsewhere.
-        return Err(Fault::malformed(Part::Id, "must have letters and no dot"));
-    }
-    let tags = split_standard(signature)?;
+    let (id, seconds, tags) = read_standard(headers)?;
     fresh(seconds, now_seconds, tolerance)?;
-    let keys = secrets.iter().map(Secret::bytes);
+    let keys = secrets.iter().map(|secret| Keyed::new(secret.bytes()));
     agree(keys, &[id, b".", seconds, b".", body], &tags)
 }
 
 /// `sha256=<hex>`. Says nothing of when the request was made.
 pub fn plain(secrets: &[Secret], header: Option<&[u8]>, body: &[u8]) -> Result<(), Fault> {
-    let header = bounded(Part::Signature, header)?;
-    let hex = header.strip_prefix(b"sha256=");
-    let tag = hex.and_then(tag_from_hex);
-    let tag = tag.ok_or(Fault::malformed(Part::Signature, "is not sha256= and 64 hex digits"))?;
-    let keys = secrets.iter().map(|secret| secret.expose().as_bytes());
-    agree(keys, &[body], &[tag])
+    let tag = read_plain(bounded(Part::Signature, header)?)?;
+    agree(texts(secrets), &[body], &[tag])
+}
+
+/// 64 hex digits alone. Says nothing of when the request was made.
+pub fn hex(secrets: &[Secret], header: Option<&[u8]>, body: &[u8]) -> Result<(), Fault> {
+    let tag = read_hex(bounded(Part::Signature, header)?)?;
+    agree(texts(secrets), &[body], &[tag])
 }
 
 /// Why a request is not to be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fault {
     /// The request has no such header.
     Missing(Part),
@@ -109,7 +105,7 @@ pub enum Part {
 }
 
 impl Fault {
-    fn malformed(part: Part, reason: &'static str) -> Self {
+    pub(super) fn malformed(part: Part, reason: &'static str) -> Self {
         Self::Malformed { part, reason }
     }
 }
@@ -145,9 +141,38 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-type Tag = [u8; TAG_BYTES];
+pub(super) type Tag = [u8; TAG_BYTES];
 
-fn bounded(part: Part, header: Option<&[u8]>) -> Result<&[u8], Fault> {
+/// The secrets as keys of the forms that sign with their text.
+fn texts(secrets: &[Secret]) -> impl Iterator<Item = Keyed> {
+    secrets.iter().map(|secret| Keyed::new(secret.expose().as_bytes()))
+}
+
+/// Id, seconds and signatures of the three headers.
+pub(super) fn read_standard<'a>(
+    headers: StandardHeaders<'a>,
+) -> Result<(&'a [u8], &'a [u8], Vec<Tag>), Fault> {
+    let id = bounded(Part::Id, headers.id)?;
+    let seconds = bounded(Part::Timestamp, headers.timestamp)?;
+    let signature = bounded(Part::Signature, headers.signature)?;
+    if id.is_empty() || id.contains(&b'.') {
+        // With a dot in it, id and time could be cut out of the same signed text elsewhere.
+        return Err(Fault::malformed(Part::Id, "must have letters and no dot"));
+    }
+    Ok((id, seconds, split_standard(signature)?))
+}
+
+pub(super) fn read_plain(header: &[u8]) -> Result<Tag, Fault> {
+    let hex = header.strip_prefix(b"sha256=");
+    let tag = hex.and_then(tag_from_hex);
+    tag.ok_or(Fault::malformed(Part::Signature, "is not sha256= and 64 hex digits"))
+}
+
+pub(super) fn read_hex(header: &[u8]) -> Result<Tag, Fault> {
+    tag_from_hex(header).ok_or(Fault::malformed(Part::Signature, "is not 64 hex digits"))
+}
+
+pub(super) fn bounded(part: Part, header: Option<&[u8]>) -> Result<&[u8], Fault> {
     match header {
         None => Err(Fault::Missing(part)),
         Some(value) if value.len() > MAX_HEADER_BYTES => Err(Fault::TooLong(part)),
@@ -155,7 +180,7 @@ fn bounded(part: Part, header: Option<&[u8]>) -> Result<&[u8], Fault> {
     }
 }
 
-fn split_timestamped(header: &[u8]) -> Result<(&[u8], Vec<Tag>), Fault> {
+pub(super) fn split_timestamped(header: &[u8]) -> Result<(&[u8], Vec<Tag>), Fault> {
     let malformed = |reason| Fault::malformed(Part::Signature, reason);
     let mut seconds = None;
     let mut tags = Vec::new();
@@ -204,7 +229,7 @@ fn tag_from_base64(text: &[u8]) -> Option<Tag> {
 }
 
 /// Digits alone: the signed text has the very bytes of the header, and no sign or space in them.
-fn fresh(seconds: &[u8], now_seconds: i64, tolerance: Duration) -> Result<(), Fault> {
+pub(super) fn fresh(seconds: &[u8], now_seconds: i64, tolerance: Duration) -> Result<(), Fault> {
     let malformed = Fault::malformed(Part::Timestamp, "is not a number of seconds");
     if !seconds.iter().all(u8::is_ascii_digit) {
         return Err(malformed);
@@ -221,14 +246,14 @@ fn fresh(seconds: &[u8], now_seconds: i64, tolerance: Duration) -> Result<(), Fa
 
 /// Whether any of the tags is that of the signed text under any of the keys. All pairs are
 /// compared to the end, so that the time does not reveal where they differ.
-fn agree<'a>(
-    keys: impl Iterator<Item = &'a [u8]>,
+pub(super) fn agree<K: Borrow<Keyed>>(
+    keys: impl Iterator<Item = K>,
     signed: &[&[u8]],
     tags: &[Tag],
 ) -> Result<(), Fault> {
     let mut found = Choice::from(0);
     for key in keys {
-        let expected = Keyed::new(key).tag(signed);
+        let expected = key.borrow().tag(signed);
         for tag in tags {
             found |= expected[..].ct_eq(&tag[..]);
         }

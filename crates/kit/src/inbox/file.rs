@@ -1,0 +1,370 @@
+//! The tables of an inbox and every statement on them. The writer thread calls them inside its
+//! transactions. Knows neither threads nor who waits.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::{Error, Filter, Listed, State, Stats};
+use crate::event::{Received, Revision};
+
+/// Marks our files: "rinb".
+const APPLICATION_ID: i32 = 0x7269_6e62;
+const FORMAT: i32 = 1;
+/// Another process, such as `restive receive retry`, may hold the file for a moment.
+const BUSY: Duration = Duration::from_secs(5);
+/// Bodies that contradict an earlier one are kept for the operator, the newest ones.
+pub(super) const MAX_CONFLICTS: i64 = 1_000;
+/// Rows that one clean-up removes; the next follows. A larger slice would delay receipts.
+pub(super) const CLEAN_UP_ROWS: i64 = 500;
+/// Longest stored text of an error, in bytes.
+const MAX_ERROR_BYTES: usize = 1_000;
+
+const TABLES: &str = "
+CREATE TABLE events (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    digest BLOB NOT NULL,
+    kind TEXT,
+    resource TEXT,
+    revision TEXT,
+    received INTEGER NOT NULL,
+    state INTEGER NOT NULL DEFAULT 0,
+    -- While it is pending: of the next attempt. Then: when it ended.
+    due INTEGER NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    error TEXT,
+    -- Removed when the event is processed.
+    body BLOB
+);
+CREATE INDEX pending ON events (due) WHERE state = 0;
+CREATE INDEX dead ON events (due) WHERE state = 2;
+CREATE INDEX ended ON events (due) WHERE state IN (1, 3, 4);
+-- The newest processed state of each resource.
+CREATE TABLE newest (
+    resource TEXT PRIMARY KEY,
+    revision TEXT NOT NULL,
+    at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX newest_at ON newest (at);
+-- Bodies that came with the id of another event. They were not processed.
+CREATE TABLE conflicts (
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL,
+    received INTEGER NOT NULL,
+    body BLOB NOT NULL
+);
+-- Where followers of a provider continue.
+CREATE TABLE positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+";
+
+pub(super) fn open(path: &Path) -> Result<Connection, Error> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY)?;
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    if tables > 0 && application != APPLICATION_ID {
+        return Err(Error::Foreign("is a database of another program"));
+    }
+    if format > FORMAT {
+        return Err(Error::Foreign("was written by a newer release"));
+    }
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // The log file is synced before a commit returns: what was acknowledged survives power loss.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // 16 MiB: each checkpoint competes with receipts for the disk.
+    connection.pragma_update(None, "wal_autocheckpoint", 4_000)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    if tables == 0 {
+        let tables = format!(
+            "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION_ID}; \
+             PRAGMA user_version = {FORMAT}; COMMIT;"
+        );
+        connection.execute_batch(&tables)?;
+    }
+    Ok(connection)
+}
+
+/// What became of an event that was to be stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    New,
+    Known,
+    Conflict,
+}
+
+pub(super) fn store(
+    file: &Connection,
+    event: &Received,
+    now: i64,
+    check_digest: bool,
+) -> rusqlite::Result<Stored> {
+    let mut insert = file.prepare_cached(
+        "INSERT INTO events (id, digest, kind, resource, revision, received, due, body)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7) ON CONFLICT (id) DO NOTHING",
+    )?;
+    let revision = event.revision.as_ref().map(Revision::as_str);
+    let inserted = insert.execute(params![
+        event.id,
+        event.digest,
+        event.kind,
+        event.resource,
+        revision,
+        now,
+        event.body
+    ])?;
+    if inserted > 0 {
+        return Ok(Stored::New);
+    }
+    if !check_digest {
+        return Ok(Stored::Known);
+    }
+    let mut known = file.prepare_cached("SELECT digest FROM events WHERE id = ?1")?;
+    let digest: Vec<u8> = known.query_row([&event.id], |row| row.get(0))?;
+    if digest == event.digest {
+        return Ok(Stored::Known);
+    }
+    let insert = "INSERT INTO conflicts (id, received, body) VALUES (?1, ?2, ?3)";
+    file.execute(insert, params![event.id, now, event.body])?;
+    let oldest = "DELETE FROM conflicts WHERE number <= (SELECT max(number) FROM conflicts) - ?1";
+    file.execute(oldest, [MAX_CONFLICTS])?;
+    Ok(Stored::Conflict)
+}
+
+/// An event that is due, without its body.
+pub(super) struct Due {
+    pub number: i64,
+    pub resource: Option<String>,
+}
+
+/// Looks through pending events in the order of their times. `pick` says whether to go on. Returns
+/// the time of the first event that is not due yet.
+pub(super) fn due(
+    file: &Connection,
+    now: i64,
+    mut pick: impl FnMut(Due) -> bool,
+) -> rusqlite::Result<Option<i64>> {
+    let mut select = file.prepare_cached(
+        "SELECT number, due, resource FROM events WHERE state = 0 ORDER BY due, number",
+    )?;
+    let mut rows = select.query([])?;
+    while let Some(row) = rows.next()? {
+        let at: i64 = row.get(1)?;
+        if at > now {
+            return Ok(Some(at));
+        }
+        if !pick(Due { number: row.get(0)?, resource: row.get(2)? }) {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
+
+/// An event as a worker gets it.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub number: i64,
+    pub id: String,
+    pub kind: Option<String>,
+    pub resource: Option<String>,
+    pub revision: Option<Revision>,
+    pub received: i64,
+    pub attempts: u32,
+    pub body: Vec<u8>,
+    /// The newest processed state of its resource.
+    pub newest: Option<String>,
+}
+
+/// None if another process has changed its state.
+pub(super) fn load(file: &Connection, number: i64) -> rusqlite::Result<Option<Loaded>> {
+    let mut select = file.prepare_cached(
+        "SELECT number, id, kind, resource, revision, received, attempts, body,
+             (SELECT newest.revision FROM newest WHERE newest.resource = events.resource)
+         FROM events WHERE number = ?1 AND state = 0",
+    )?;
+    select.query_row([number], loaded).optional()
+}
+
+fn loaded(row: &Row<'_>) -> rusqlite::Result<Loaded> {
+    Ok(Loaded {
+        number: row.get(0)?,
+        id: row.get(1)?,
+        kind: row.get(2)?,
+        resource: row.get(3)?,
+        revision: row.get::<_, Option<String>>(4)?.map(Revision::stored),
+        received: row.get(5)?,
+        attempts: row.get(6)?,
+        body: row.get::<_, Option<Vec<u8>>>(7)?.unwrap_or_default(),
+        newest: row.get(8)?,
+    })
+}
+
+/// Counts an attempt before it begins, so that an event that ends the process is given up, too.
+pub(super) fn begin(file: &Connection, number: i64) -> rusqlite::Result<()> {
+    let update = "UPDATE events SET attempts = attempts + 1 WHERE number = ?1";
+    file.prepare_cached(update)?.execute([number])?;
+    Ok(())
+}
+
+/// An attempt that did not begin.
+pub(super) fn release(file: &Connection, number: i64) -> rusqlite::Result<()> {
+    let update = "UPDATE events SET attempts = max(attempts - 1, 0) WHERE number = ?1";
+    file.prepare_cached(update)?.execute([number])?;
+    Ok(())
+}
+
+/// Ends an event: processed, or not to be processed.
+pub(super) fn end(
+    file: &Connection,
+    number: i64,
+    state: State,
+    now: i64,
+    error: Option<&str>,
+) -> rusqlite::Result<()> {
+    let keeps_body = state == State::Dead;
+    let mut update = file.prepare_cached(
+        "UPDATE events SET state = ?2, due = ?3, error = ?4, body = CASE ?5 WHEN 1 THEN body END
+         WHERE number = ?1 AND state = 0",
+    )?;
+    update.execute(params![number, state as i64, now, error.map(cut), keeps_body])?;
+    Ok(())
+}
+
+/// Remembers the state of a resource that was processed.
+pub(super) fn remember(
+    file: &Connection,
+    resource: &str,
+    revision: &Revision,
+    newest: Option<&str>,
+    now: i64,
+) -> rusqlite::Result<()> {
+    // One of another kind replaces it: the provider has changed its format.
+    if newest.is_some_and(|newest| revision.is_before(newest)) {
+        return Ok(());
+    }
+    let insert = "INSERT INTO newest VALUES (?1, ?2, ?3)
+        ON CONFLICT (resource) DO UPDATE SET revision = ?2, at = ?3";
+    file.prepare_cached(insert)?.execute(params![resource, revision.as_str(), now])?;
+    Ok(())
+}
+
+pub(super) fn newest_revision(
+    file: &Connection,
+    resource: &str,
+) -> rusqlite::Result<Option<String>> {
+    let select = "SELECT revision FROM newest WHERE resource = ?1";
+    file.prepare_cached(select)?.query_row([resource], |row| row.get(0)).optional()
+}
+
+/// A failed attempt that is repeated.
+pub(super) fn postpone(
+    file: &Connection,
+    number: i64,
+    due: i64,
+    error: &str,
+) -> rusqlite::Result<()> {
+    let update = "UPDATE events SET due = ?2, error = ?3 WHERE number = ?1 AND state = 0";
+    file.prepare_cached(update)?.execute(params![number, due, cut(error)])?;
+    Ok(())
+}
+
+fn cut(error: &str) -> &str {
+    &error[..error.floor_char_boundary(MAX_ERROR_BYTES)]
+}
+
+/// Removes a slice of what is older than `before`. True if there may be more.
+pub(super) fn clean_up(file: &Connection, before: i64) -> rusqlite::Result<bool> {
+    let events = "DELETE FROM events WHERE number IN (
+        SELECT number FROM events WHERE state IN (1, 3, 4) AND due < ?1 ORDER BY due LIMIT ?2)";
+    let newest = "DELETE FROM newest WHERE resource IN (
+        SELECT resource FROM newest WHERE at < ?1 ORDER BY at LIMIT ?2)";
+    let events = file.execute(events, [before, CLEAN_UP_ROWS])?;
+    let newest = file.execute(newest, [before, CLEAN_UP_ROWS])?;
+    Ok(events.max(newest) as i64 == CLEAN_UP_ROWS)
+}
+
+/// The largest time in the file.
+pub(super) fn newest_time(file: &Connection) -> rusqlite::Result<i64> {
+    let last = "SELECT received FROM events ORDER BY number DESC LIMIT 1";
+    let received: Option<i64> = file.query_row(last, [], |row| row.get(0)).optional()?;
+    Ok(received.unwrap_or_default())
+}
+
+pub(super) fn stats(file: &Connection, now: i64) -> rusqlite::Result<Stats> {
+    let count = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let oldest: Option<i64> =
+        file.query_row("SELECT min(received) FROM events WHERE state = 0", [], |row| row.get(0))?;
+    let age = oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0));
+    Ok(Stats {
+        pending: count("SELECT count(*) FROM events WHERE state = 0")?,
+        retrying: count("SELECT count(*) FROM events WHERE state = 0 AND attempts > 0")?,
+        dead: count("SELECT count(*) FROM events WHERE state = 2")?,
+        processed: count("SELECT count(*) FROM events WHERE state = 1")?,
+        skipped: count("SELECT count(*) FROM events WHERE state IN (3, 4)")?,
+        conflicts: count("SELECT count(*) FROM conflicts")?,
+        oldest_pending: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+    })
+}
+
+pub(super) fn list(file: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Listed>> {
+    let mut select = file.prepare(
+        "SELECT id, kind, resource, state, attempts, received, due, error FROM events
+         WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR id = ?2)
+         ORDER BY number DESC LIMIT ?3",
+    )?;
+    let state = filter.state.map(|state| state as i64);
+    let rows = select.query_map(params![state, filter.id, filter.limit], |row| {
+        Ok(Listed {
+            id: row.get(0)?,
+            kind: row.get(1)?,
+            resource: row.get(2)?,
+            state: State::from_number(row.get(3)?),
+            attempts: row.get(4)?,
+            received_ms: row.get(5)?,
+            due_ms: row.get(6)?,
+            error: row.get(7)?,
+        })
+    })?;
+    rows.collect()
+}
+
+pub(super) fn body(file: &Connection, id: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    let select = "SELECT body FROM events WHERE id = ?1";
+    let found = file.query_row(select, [id], |row| row.get::<_, Option<Vec<u8>>>(0));
+    Ok(found.optional()?.flatten())
+}
+
+/// Has events tried now, from the first attempt on: one, or all dead letters. Processed events have
+/// no body left and are not found.
+pub(super) fn retry(file: &Connection, id: Option<&str>, now: i64) -> rusqlite::Result<usize> {
+    let update = "UPDATE events SET state = 0, due = ?2, attempts = 0
+        WHERE (id = ?1 AND state IN (0, 2)) OR (?1 IS NULL AND state = 2)";
+    file.execute(update, params![id, now])
+}
+
+/// Gives up an event that was not processed. Its id stays known.
+pub(super) fn drop_event(file: &Connection, id: &str, now: i64) -> rusqlite::Result<usize> {
+    let update = "UPDATE events SET state = 4, due = ?2, body = NULL
+        WHERE id = ?1 AND state IN (0, 2)";
+    file.execute(update, params![id, now])
+}
+
+pub(super) fn position(file: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    let select = "SELECT value FROM positions WHERE name = ?1";
+    file.query_row(select, [name], |row| row.get(0)).optional()
+}
+
+pub(super) fn set_position(file: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO positions VALUES (?1, ?2)
+        ON CONFLICT (name) DO UPDATE SET value = ?2";
+    file.execute(insert, [name, value])?;
+    Ok(())
+}
+
+/// Changes when another process commits.
+pub(super) fn data_version(file: &Connection) -> rusqlite::Result<i64> {
+    file.pragma_query_value(None, "data_version", |row| row.get(0))
+}

@@ -1,0 +1,600 @@
+//! The one thread that writes. It takes what waits, applies it in one transaction, commits with a
+//! sync, then answers: while the disk syncs, the next batch gathers. Between batches it hands out
+//! events that are due, runs the handler of the inbox if it has one, and removes what is too old.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+
+use super::apply::panic_reason;
+use super::clock::Clock;
+use super::file::{self, Stored};
+use super::lease::Claimed;
+use super::slot::Answer;
+use super::{Accepted, Error, Failure, Handler, Options, OutOfOrder, Outcome, State, watch};
+use crate::event::{Received, Revision};
+
+/// Jobs in one commit. More would make everyone wait for the slowest.
+const BATCH: usize = 256;
+/// Events that the handler of the inbox gets in one commit. A quarter of a batch: receipts wait for
+/// it.
+const APPLY_BATCH: usize = 64;
+/// Pending events that are looked at for one that may be handed out, beyond those in progress.
+/// Beyond it events of busy resources delay others until one of them is finished.
+const SCAN: usize = 2_000;
+/// How often an idle writer looks for changes of other processes.
+const LOOK: Duration = Duration::from_millis(250);
+/// After a failure to write: a full disk must not be tried a thousand times a second.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often old rows are looked for, while none are found.
+const CLEAN_UP: Duration = Duration::from_secs(60);
+
+/// What the writer is asked to do.
+pub(super) enum Job {
+    Accept(Accept),
+    Finish(Finish),
+    /// Anything else, outside of a batch.
+    Ask(Box<dyn FnOnce(&Connection, i64) + Send>),
+}
+
+pub(super) struct Accept {
+    pub event: Received,
+    pub check_digest: bool,
+    pub deadline: Instant,
+    pub answer: Answer<Result<Accepted, Error>>,
+}
+
+pub(super) struct Finish {
+    number: i64,
+    resource: Option<String>,
+    revision: Option<Revision>,
+    attempt: u32,
+    outcome: Outcome,
+    answer: Option<Answer<Result<(), Error>>>,
+}
+
+impl Finish {
+    pub fn new(
+        claimed: &Claimed,
+        outcome: Outcome,
+        answer: Option<Answer<Result<(), Error>>>,
+    ) -> Self {
+        Self {
+            number: claimed.number,
+            resource: claimed.event.resource.clone(),
+            revision: claimed.revision.clone(),
+            attempt: claimed.event.attempt,
+            outcome,
+            answer,
+        }
+    }
+}
+
+/// What waits for the writer.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub jobs: VecDeque<Job>,
+    claims: VecDeque<Answer<Option<Claimed>>>,
+    /// Accepts of the batch that is being committed.
+    pub committing: Vec<(Instant, Answer<Result<Accepted, Error>>)>,
+    /// No event is handed out any more.
+    closed: bool,
+    /// The writer stops when nothing waits.
+    pub ended: bool,
+}
+
+/// The way to the writer.
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    /// The writer waits for it.
+    changed: Condvar,
+    /// The watch waits for it.
+    pub ending: Condvar,
+    max_waiting: usize,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Queue").finish_non_exhaustive()
+    }
+}
+
+impl Queue {
+    pub fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn push_accept(&self, accept: Accept) -> Result<(), Error> {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(Error::Closed);
+        }
+        if waiting.jobs.len() >= self.max_waiting {
+            return Err(Error::Full);
+        }
+        self.push_locked(&mut waiting, Job::Accept(accept));
+        Ok(())
+    }
+
+    /// Results of attempts and questions have room always: they are as many as their callers.
+    pub fn push(&self, job: Job) -> Result<(), Error> {
+        let mut waiting = self.lock();
+        if waiting.ended {
+            return Err(Error::Closed);
+        }
+        self.push_locked(&mut waiting, job);
+        Ok(())
+    }
+
+    fn push_locked(&self, waiting: &mut Waiting, job: Job) {
+        waiting.jobs.push_back(job);
+        // With more of them the writer is awake already.
+        if waiting.jobs.len() == 1 {
+            self.changed.notify_one();
+        }
+    }
+
+    pub fn push_claim(&self, answer: Answer<Option<Claimed>>) {
+        let mut waiting = self.lock();
+        if waiting.closed {
+            let _ = answer.send(None);
+            return;
+        }
+        waiting.claims.push_back(answer);
+        self.changed.notify_one();
+    }
+
+    pub fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.closed = true;
+        for claim in waiting.claims.drain(..) {
+            let _ = claim.send(None);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The last handle is gone.
+    pub fn end(&self) {
+        self.close();
+        self.lock().ended = true;
+        self.changed.notify_one();
+        self.ending.notify_all();
+    }
+}
+
+pub(super) fn start(
+    file: Connection,
+    options: Options,
+    handler: Option<Handler>,
+) -> Result<(Arc<Queue>, Vec<JoinHandle<()>>), Error> {
+    let clock = Clock::starting_at(file::newest_time(&file)?);
+    let queue = Arc::new(Queue {
+        waiting: Mutex::default(),
+        changed: Condvar::new(),
+        ending: Condvar::new(),
+        max_waiting: options.max_waiting,
+    });
+    let mut writer = Writer {
+        data_version: file::data_version(&file)?,
+        file,
+        clock,
+        options,
+        handler,
+        queue: queue.clone(),
+        leased: HashSet::new(),
+        busy: HashMap::new(),
+        next_due: Some(0),
+        not_before: Instant::now(),
+        clean_up_at: Instant::now(),
+    };
+    let spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name.into()).spawn(run).map_err(Error::Thread)
+    };
+    let watched = queue.clone();
+    let threads = vec![
+        spawn("inbox-writer", Box::new(move || writer.run()))?,
+        spawn("inbox-watch", Box::new(move || watch::run(&watched)))?,
+    ];
+    Ok((queue, threads))
+}
+
+struct Writer {
+    file: Connection,
+    clock: Clock,
+    options: Options,
+    handler: Option<Handler>,
+    queue: Arc<Queue>,
+    /// Events in the hands of workers.
+    leased: HashSet<i64>,
+    /// Their resources.
+    busy: HashMap<String, i64>,
+    /// When the next event may be due; none if no event is pending that may be handed out.
+    next_due: Option<i64>,
+    /// Nothing is handed out before: the last write failed.
+    not_before: Instant,
+    clean_up_at: Instant,
+    data_version: i64,
+}
+
+impl Writer {
+    fn run(&mut self) {
+        while let Some(jobs) = self.take() {
+            let (batch, questions) = split(jobs);
+            if !batch.is_empty() {
+                self.commit(batch);
+            }
+            for question in questions {
+                let now = self.clock.now_ms();
+                // A question that panics answers nobody: the asker is told that it is closed.
+                let _ = catch_unwind(AssertUnwindSafe(|| question(&self.file, now)));
+                self.next_due = Some(0);
+            }
+            self.look_elsewhere();
+            if self.not_before <= Instant::now()
+                && (self.apply().is_err() || self.hand_out().is_err())
+            {
+                self.not_before = Instant::now() + PAUSE;
+            }
+            self.clean_up();
+        }
+    }
+
+    /// The jobs that wait, or none of them if an event may be due. None at the end.
+    fn take(&self) -> Option<Vec<Job>> {
+        let mut waiting = self.queue.lock();
+        loop {
+            if !waiting.jobs.is_empty() {
+                let count = waiting.jobs.len().min(BATCH);
+                let jobs: Vec<Job> = waiting.jobs.drain(..count).collect();
+                let accepts = jobs.iter().filter_map(|job| match job {
+                    Job::Accept(accept) => Some((accept.deadline, accept.answer.clone())),
+                    _ => None,
+                });
+                waiting.committing = accepts.collect();
+                return Some(jobs);
+            }
+            if waiting.ended {
+                return None;
+            }
+            let wants = !waiting.claims.is_empty() || self.handler.is_some();
+            let wait = self.wait(wants && !waiting.closed);
+            if wait.is_zero() {
+                return Some(Vec::new());
+            }
+            let waited = self.queue.changed.wait_timeout(waiting, wait);
+            let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            waiting = next;
+            if timeout.timed_out() && waiting.jobs.is_empty() {
+                return Some(Vec::new());
+            }
+        }
+    }
+
+    /// How long there is nothing to do, if nothing comes.
+    fn wait(&self, wants_events: bool) -> Duration {
+        let paused = self.not_before.saturating_duration_since(Instant::now());
+        let due = match self.next_due {
+            Some(due) if wants_events => {
+                let left = due.saturating_sub(self.clock.now_ms()).max(0);
+                Duration::from_millis(u64::try_from(left).unwrap_or_default()).max(paused)
+            }
+            _ => LOOK,
+        };
+        due.min(LOOK)
+    }
+
+    /// Another process may have made events due.
+    fn look_elsewhere(&mut self) {
+        if let Ok(version) = file::data_version(&self.file)
+            && version != self.data_version
+        {
+            self.data_version = version;
+            self.next_due = Some(0);
+        }
+    }
+
+    fn commit(&mut self, batch: Vec<Job>) {
+        let now = self.clock.now_ms();
+        let applied = self.transaction(|writer| {
+            batch.iter().map(|job| writer.apply_job(job, now)).collect::<Result<Vec<_>, _>>()
+        });
+        self.queue.lock().committing.clear();
+        match applied {
+            Ok(results) => {
+                for (job, stored) in batch.into_iter().zip(results) {
+                    self.answer(job, stored);
+                }
+            }
+            Err(error) => {
+                self.not_before = Instant::now() + PAUSE;
+                let reason = error.to_string();
+                for job in batch {
+                    self.refuse(job, &reason);
+                }
+            }
+        }
+    }
+
+    fn apply_job(&self, job: &Job, now: i64) -> rusqlite::Result<Option<Stored>> {
+        match job {
+            Job::Accept(accept) => {
+                let stored = file::store(&self.file, &accept.event, now, accept.check_digest);
+                return stored.map(Some);
+            }
+            Job::Finish(finish) => self.record(finish, now)?,
+            Job::Ask(_) => {}
+        }
+        Ok(None)
+    }
+
+    /// Writes the result of an attempt.
+    fn record(&self, finish: &Finish, now: i64) -> rusqlite::Result<()> {
+        match &finish.outcome {
+            Outcome::Released => file::release(&self.file, finish.number),
+            Outcome::Failed(failure) => self.record_failure(finish, failure, now),
+            Outcome::Done => {
+                file::end(&self.file, finish.number, State::Processed, now, None)?;
+                if let (Some(resource), Some(revision)) = (&finish.resource, &finish.revision) {
+                    let newest = file::newest_revision(&self.file, resource)?;
+                    file::remember(&self.file, resource, revision, newest.as_deref(), now)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn record_failure(&self, finish: &Finish, failure: &Failure, now: i64) -> rusqlite::Result<()> {
+        let retry = &self.options.retry;
+        if finish.attempt >= retry.max_attempts {
+            let error = Some(failure.reason.as_str());
+            return file::end(&self.file, finish.number, State::Dead, now, error);
+        }
+        let asked = failure.retry_after.unwrap_or_default().min(retry.longest);
+        let wait = retry.wait(finish.attempt, finish.number).max(asked);
+        let due = now.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
+        file::postpone(&self.file, finish.number, due, &failure.reason)
+    }
+
+    fn answer(&mut self, job: Job, stored: Option<Stored>) {
+        match job {
+            Job::Accept(accept) => {
+                let accepted = match stored {
+                    Some(Stored::Known) => Accepted::Known,
+                    Some(Stored::Conflict) => Accepted::Conflict,
+                    Some(Stored::New) | None => {
+                        self.next_due = Some(0);
+                        Accepted::New
+                    }
+                };
+                let _ = accept.answer.send(Ok(accepted));
+            }
+            Job::Finish(finish) => {
+                self.free(finish.number, finish.resource.as_deref());
+                if let Some(answer) = finish.answer {
+                    let _ = answer.send(Ok(()));
+                }
+            }
+            Job::Ask(_) => {}
+        }
+    }
+
+    /// The batch was not written.
+    fn refuse(&mut self, job: Job, reason: &str) {
+        match job {
+            Job::Accept(accept) => {
+                let _ = accept.answer.send(Err(Error::Batch(reason.to_owned())));
+            }
+            // It is handed out again: at least once.
+            Job::Finish(finish) => {
+                self.free(finish.number, finish.resource.as_deref());
+                if let Some(answer) = finish.answer {
+                    let _ = answer.send(Err(Error::Batch(reason.to_owned())));
+                }
+            }
+            Job::Ask(_) => {}
+        }
+    }
+
+    fn free(&mut self, number: i64, resource: Option<&str>) {
+        self.leased.remove(&number);
+        if let Some(resource) = resource {
+            self.busy.remove(resource);
+        }
+        self.next_due = Some(0);
+    }
+
+    fn transaction<T>(
+        &mut self,
+        run: impl FnOnce(&Self) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.file.execute_batch("BEGIN IMMEDIATE")?;
+        let done = run(self).and_then(|value| {
+            self.file.execute_batch("COMMIT")?;
+            Ok(value)
+        });
+        if done.is_err() && !self.file.is_autocommit() {
+            let _ = self.file.execute_batch("ROLLBACK");
+        }
+        done
+    }
+
+    /// Gives events that are due to the workers that wait.
+    fn hand_out(&mut self) -> rusqlite::Result<()> {
+        let wanted = {
+            let mut waiting = self.queue.lock();
+            waiting.claims.retain(Answer::is_waited_for);
+            waiting.claims.len()
+        };
+        if wanted == 0 || self.next_due.is_none_or(|due| due > self.clock.now_ms()) {
+            return Ok(());
+        }
+        for claimed in self.claim(wanted.min(BATCH))? {
+            let claim = self.queue.lock().claims.pop_front();
+            let sent = match claim {
+                Some(claim) => claim.send(Some(claimed)),
+                None => Err(Some(claimed)),
+            };
+            if let Err(Some(claimed)) = sent {
+                self.free(claimed.number, claimed.event.resource.as_deref());
+                file::release(&self.file, claimed.number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes events that are due, and counts their attempts. This is not synced: after a power
+    /// loss an attempt may not be counted, but after the end of the process it is.
+    fn claim(&mut self, wanted: usize) -> rusqlite::Result<Vec<Claimed>> {
+        let now = self.clock.now_ms();
+        let picked = self.pick(wanted, now)?;
+        if picked.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.file.pragma_update(None, "synchronous", "NORMAL")?;
+        let claimed = self.transaction(|writer| {
+            let mut claimed = Vec::with_capacity(picked.len());
+            for number in &picked {
+                if let Some(one) = writer.begin(*number, now)? {
+                    claimed.push(one);
+                }
+            }
+            Ok(claimed)
+        });
+        self.file.pragma_update(None, "synchronous", "FULL")?;
+        let claimed = claimed?;
+        for one in &claimed {
+            self.leased.insert(one.number);
+            if let Some(resource) = &one.event.resource {
+                self.busy.insert(resource.clone(), one.number);
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Numbers of events that are due and may be handed out.
+    fn pick(&mut self, wanted: usize, now: i64) -> rusqlite::Result<Vec<i64>> {
+        let mut picked: Vec<i64> = Vec::new();
+        let mut resources: HashSet<String> = HashSet::new();
+        let mut looked = 0;
+        let most = SCAN + self.leased.len();
+        let (leased, busy) = (&self.leased, &self.busy);
+        let next_due = file::due(&self.file, now, |due| {
+            looked += 1;
+            let is_free = !leased.contains(&due.number)
+                && due.resource.as_ref().is_none_or(|resource| {
+                    !busy.contains_key(resource) && !resources.contains(resource)
+                });
+            if is_free {
+                picked.push(due.number);
+                resources.extend(due.resource);
+            }
+            picked.len() < wanted && looked < most
+        })?;
+        // What is due and stays is looked for when a worker asks again or finishes.
+        self.next_due = match next_due {
+            Some(due) if due <= now && picked.len() < wanted => None,
+            other => other,
+        };
+        Ok(picked)
+    }
+
+    /// Counts an attempt. None if the event is not handed out.
+    fn begin(&self, number: i64, now: i64) -> rusqlite::Result<Option<Claimed>> {
+        let Some(loaded) = file::load(&self.file, number)? else { return Ok(None) };
+        if loaded.attempts >= self.options.retry.max_attempts {
+            let error = "the process ended while it handled this event, each time";
+            file::end(&self.file, number, State::Dead, now, Some(error))?;
+            return Ok(None);
+        }
+        let claimed = Claimed::new(loaded);
+        if claimed.event.is_stale && self.options.out_of_order == OutOfOrder::Skip {
+            let error = "a newer state of the resource was processed before";
+            file::end(&self.file, number, State::Stale, now, Some(error))?;
+            return Ok(None);
+        }
+        file::begin(&self.file, number)?;
+        Ok(Some(claimed))
+    }
+
+    /// Runs the handler of the inbox for events that are due: their effects, and that they are
+    /// processed, are one transaction.
+    fn apply(&mut self) -> rusqlite::Result<()> {
+        let Some(mut handler) = self.handler.take() else { return Ok(()) };
+        let is_due = self.next_due.is_some_and(|due| due <= self.clock.now_ms());
+        let is_due = is_due && !self.queue.lock().closed;
+        let done = if is_due { self.apply_with(&mut handler) } else { Ok(()) };
+        self.handler = Some(handler);
+        done
+    }
+
+    fn apply_with(&mut self, handler: &mut Handler) -> rusqlite::Result<()> {
+        let claimed = self.claim(APPLY_BATCH)?;
+        let now = self.clock.now_ms();
+        let done = self.transaction(|writer| {
+            for one in &claimed {
+                writer.apply_one(handler, one, now)?;
+            }
+            Ok(())
+        });
+        for one in &claimed {
+            self.free(one.number, one.event.resource.as_deref());
+        }
+        done
+    }
+
+    fn apply_one(
+        &self,
+        handler: &mut Handler,
+        claimed: &Claimed,
+        now: i64,
+    ) -> rusqlite::Result<()> {
+        self.file.execute_batch("SAVEPOINT handler")?;
+        let call = || handler(&self.file, &claimed.event);
+        let result = catch_unwind(AssertUnwindSafe(call))
+            .unwrap_or_else(|panic| Err(Failure::new(panic_reason(&*panic))));
+        if self.file.is_autocommit() {
+            // The handler ended our transaction, so what it did may be committed without the mark.
+            self.file.execute_batch("BEGIN IMMEDIATE; SAVEPOINT handler")?;
+            let failure = Failure::new("the handler ended the transaction of the inbox");
+            self.record(&Finish::new(claimed, Outcome::Failed(failure), None), now)?;
+            return self.file.execute_batch("RELEASE handler");
+        }
+        let outcome = match result {
+            Ok(()) => Outcome::Done,
+            Err(failure) => {
+                self.file.execute_batch("ROLLBACK TO handler")?;
+                Outcome::Failed(failure)
+            }
+        };
+        self.record(&Finish::new(claimed, outcome, None), now)?;
+        self.file.execute_batch("RELEASE handler")
+    }
+
+    fn clean_up(&mut self) {
+        if Instant::now() < self.clean_up_at {
+            return;
+        }
+        let retention = i64::try_from(self.options.retention.as_millis()).unwrap_or(i64::MAX);
+        let before = self.clock.now_ms().saturating_sub(retention);
+        let more = self.transaction(|writer| file::clean_up(&writer.file, before));
+        let pause = if matches!(more, Ok(true)) { Duration::ZERO } else { CLEAN_UP };
+        self.clean_up_at = Instant::now() + pause;
+    }
+}
+
+type Question = Box<dyn FnOnce(&Connection, i64) + Send>;
+
+fn split(jobs: Vec<Job>) -> (Vec<Job>, Vec<Question>) {
+    let (mut batch, mut questions) = (Vec::with_capacity(jobs.len()), Vec::new());
+    for job in jobs {
+        match job {
+            Job::Ask(question) => questions.push(question),
+            other => batch.push(other),
+        }
+    }
+    (batch, questions)
+}

@@ -1,0 +1,409 @@
+//! The inbox and the receiver at their public door: what is acknowledged is stored, each event is
+//! processed, failed ones are retried and end as dead letters, and no effect happens twice.
+
+// All of it is test code, also the parts outside `#[test]` functions.
+#![allow(clippy::unwrap_used)]
+
+mod kill;
+mod receiver;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use restive_kit::event::Received;
+use restive_kit::inbox::{
+    Accepted, Event, Failure, Filter, Inbox, Options, OutOfOrder, Retry, State,
+};
+use tempfile::TempDir;
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { folder: TempDir::new().unwrap() }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("inbox.db")
+    }
+
+    fn open(&self) -> Inbox {
+        Inbox::open(&self.path(), quick()).unwrap()
+    }
+}
+
+/// Retries within milliseconds.
+fn quick() -> Options {
+    let mut retry = Retry::default();
+    retry.first = Duration::from_millis(5);
+    retry.longest = Duration::from_millis(20);
+    retry.max_attempts = 4;
+    let mut options = Options::default();
+    options.retry = retry;
+    options
+}
+
+fn event(id: &str) -> Received {
+    about(id, "none", None)
+}
+
+/// An event about a version of a resource.
+fn about(id: &str, resource: &str, version: Option<u32>) -> Received {
+    let version = version.map(|version| format!(r#","version":{version}"#)).unwrap_or_default();
+    let resource = if resource == "none" { id } else { resource };
+    let body = format!(
+        r#"{{"id":"{id}","type":"book.updated","data":{{"object":{{"id":"{resource}"{version}}}}}}}"#
+    );
+    Received::read(body.into_bytes(), None).unwrap()
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.unwrap() })
+}
+
+#[track_caller]
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(5)); // waits for: the next look at the condition
+    }
+}
+
+fn state(inbox: &Inbox, id: &str) -> Option<State> {
+    let filter = Filter { id: Some(id.to_owned()), limit: 1, ..Filter::default() };
+    block_on(inbox.list(filter)).unwrap().first().map(|listed| listed.state)
+}
+
+fn in_time() -> Option<Instant> {
+    Some(Instant::now() + PATIENCE)
+}
+
+#[test]
+fn an_event_is_stored_once_and_survives_the_process() {
+    let place = Place::new();
+    let inbox = place.open();
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::New);
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    drop(inbox);
+    let inbox = place.open();
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((lease.id.as_str(), lease.attempt), ("evt_1", 1));
+    assert_eq!(lease.body, event("evt_1").body);
+    lease.done_blocking().unwrap();
+    drop(inbox);
+    // The id of a processed event stays known, its body is gone.
+    let inbox = place.open();
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Processed));
+    assert_eq!(block_on(inbox.body("evt_1")).unwrap(), None);
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert!(inbox.next_blocking(soon).is_none());
+}
+
+#[test]
+fn another_body_with_a_known_id_is_recorded_and_never_processed() {
+    let place = Place::new();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let other = about("evt_1", "other", None);
+    assert_eq!(inbox.accept_blocking(other.clone()).unwrap(), Accepted::Conflict);
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!(lease.body, event("evt_1").body, "the first one counts");
+    lease.done_blocking().unwrap();
+    assert_eq!(inbox.accept_blocking(other.clone()).unwrap(), Accepted::Conflict);
+    let stats = block_on(inbox.stats()).unwrap();
+    assert_eq!((stats.conflicts, stats.pending, stats.processed), (2, 0, 1));
+    // A list of the provider may write an event in another way.
+    assert_eq!(block_on(inbox.accept_listed(other)).unwrap(), Accepted::Known);
+}
+
+#[test]
+fn concurrent_receipts_share_commits_and_all_are_stored() {
+    let place = Place::new();
+    let inbox = place.open();
+    let (threads, each) = (16, 50);
+    let new = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (inbox, new) = (&inbox, &new);
+            scope.spawn(move || {
+                for number in 0..each {
+                    // Every second one is sent by two threads.
+                    let sender = if number % 2 == 0 { thread } else { thread / 2 };
+                    let event = event(&format!("evt_{sender}_{number}"));
+                    if inbox.accept_blocking(event).unwrap() == Accepted::New {
+                        new.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let expected = threads * each / 2 + threads / 2 * each / 2;
+    assert_eq!(new.load(Ordering::Relaxed), expected);
+    assert_eq!(block_on(inbox.stats()).unwrap().pending, expected as i64);
+}
+
+#[test]
+fn a_failed_event_is_tried_again_and_ends_as_a_dead_letter_that_can_be_retried() {
+    let place = Place::new();
+    let inbox = place.open();
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (seen, failing) = (calls.clone(), fails.clone());
+    let work = move |event: &Event| {
+        seen.lock().unwrap().push((event.id.clone(), event.attempt));
+        match failing.load(Ordering::Relaxed) {
+            true if event.attempt == 2 => panic!("a bug"),
+            true => Err(Failure::new("not now")),
+            false => Ok(()),
+        }
+    };
+    let workers = inbox.work(2, work).unwrap();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    eventually("it is dead", || state(&inbox, "evt_1") == Some(State::Dead));
+    let attempts: Vec<u32> = calls.lock().unwrap().iter().map(|(_, attempt)| *attempt).collect();
+    assert_eq!(attempts, [1, 2, 3, 4]);
+    let dead =
+        block_on(inbox.list(Filter { state: Some(State::Dead), limit: 10, ..Filter::default() }));
+    assert_eq!(dead.unwrap()[0].error.as_deref(), Some("not now"));
+    assert!(block_on(inbox.body("evt_1")).unwrap().is_some(), "a dead letter keeps its body");
+    fails.store(false, Ordering::Relaxed);
+    assert!(block_on(inbox.retry("evt_1")).unwrap());
+    eventually("it is processed", || state(&inbox, "evt_1") == Some(State::Processed));
+    assert!(!block_on(inbox.retry("evt_1")).unwrap(), "a processed event is not retried");
+    assert!(!block_on(inbox.retry("evt_2")).unwrap());
+    workers.stop();
+}
+
+#[test]
+fn the_operator_can_give_up_an_event() {
+    let place = Place::new();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    assert!(block_on(inbox.give_up("evt_1")).unwrap());
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Dropped));
+    assert!(inbox.next_blocking(Some(Instant::now() + Duration::from_millis(50))).is_none());
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    assert!(!block_on(inbox.give_up("evt_1")).unwrap());
+}
+
+#[test]
+fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
+    let place = Place::new();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    for _ in 0..4 {
+        let lease = inbox.next_blocking(in_time()).unwrap();
+        lease.failed_blocking(Failure::new("no")).unwrap();
+    }
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Dead));
+    let other = place.open();
+    assert_eq!(block_on(other.retry_dead()).unwrap(), 1);
+    drop(other);
+    let lease = inbox.next_blocking(in_time()).expect("it is handed out again");
+    assert_eq!(lease.attempt, 1);
+}
+
+#[test]
+fn an_event_whose_handler_ends_the_process_is_given_up_in_the_end() {
+    let place = Place::new();
+    for attempt in 1..=4 {
+        let inbox = place.open();
+        inbox.accept_blocking(event("evt_1")).unwrap();
+        let lease = inbox.next_blocking(in_time()).unwrap();
+        assert_eq!(lease.attempt, attempt);
+        // Like a crash: no result is written.
+        std::mem::forget(lease);
+        std::mem::forget(inbox);
+    }
+    let inbox = place.open();
+    assert!(inbox.next_blocking(Some(Instant::now() + Duration::from_millis(300))).is_none());
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Dead));
+}
+
+#[test]
+fn events_of_one_resource_are_handed_out_one_at_a_time() {
+    let place = Place::new();
+    let inbox = place.open();
+    for number in 0..20 {
+        inbox.accept_blocking(about(&format!("a{number}"), "book_a", None)).unwrap();
+    }
+    inbox.accept_blocking(about("b0", "book_b", None)).unwrap();
+    let first = inbox.next_blocking(in_time()).unwrap();
+    let second = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((first.id.as_str(), second.id.as_str()), ("a0", "b0"));
+    assert!(inbox.next_blocking(Some(Instant::now() + Duration::from_millis(50))).is_none());
+    first.done_blocking().unwrap();
+    assert_eq!(inbox.next_blocking(in_time()).unwrap().id, "a1");
+}
+
+#[test]
+fn an_older_state_of_a_resource_is_marked_or_skipped() {
+    for policy in [OutOfOrder::Deliver, OutOfOrder::Skip] {
+        let place = Place::new();
+        let mut options = quick();
+        options.out_of_order = policy;
+        let inbox = Inbox::open(&place.path(), options).unwrap();
+        for (id, version, is_stale) in
+            [("e5", 5, false), ("e3", 3, true), ("e5b", 5, false), ("e6", 6, false)]
+        {
+            inbox.accept_blocking(about(id, "book_1", Some(version))).unwrap();
+            if is_stale && policy == OutOfOrder::Skip {
+                let soon = Some(Instant::now() + Duration::from_millis(100));
+                assert!(inbox.next_blocking(soon).is_none());
+                assert_eq!(state(&inbox, id), Some(State::Stale));
+                continue;
+            }
+            let lease = inbox.next_blocking(in_time()).unwrap();
+            assert_eq!((lease.id.as_str(), lease.is_stale), (id, is_stale));
+            lease.done_blocking().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_dropped_wait_or_lease_loses_no_event() {
+    let place = Place::new();
+    let inbox = place.open();
+    block_on(async {
+        for _ in 0..50 {
+            let wait = inbox.next();
+            tokio::select! {
+                biased;
+                _ = std::future::ready(()) => drop(wait),
+            }
+        }
+        let mut wait = Box::pin(inbox.next());
+        std::future::poll_fn(|cx| {
+            assert!(wait.as_mut().poll(cx).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        inbox.accept(event("evt_1")).await.unwrap();
+        drop(wait);
+        let lease = inbox.next().await.unwrap();
+        assert_eq!((lease.id.as_str(), lease.attempt), ("evt_1", 1), "no attempt was made before");
+        lease.release();
+        let lease = inbox.next().await.unwrap();
+        assert_eq!(lease.attempt, 1);
+        // A handler that is cancelled has failed.
+        drop(lease);
+        assert_eq!(inbox.next().await.unwrap().attempt, 2);
+    });
+}
+
+#[test]
+fn effects_in_the_same_file_and_the_mark_are_one_transaction() {
+    let place = Place::new();
+    let failed = Arc::new(Mutex::new(HashSet::new()));
+    let seen = failed.clone();
+    let inbox = Inbox::open_with(&place.path(), quick(), move |database, event| {
+        database.execute_batch("CREATE TABLE IF NOT EXISTS effects (id TEXT)")?;
+        database.execute("INSERT INTO effects VALUES (?1)", [&event.id])?;
+        // Every third event fails after its effect, and every sixth by a panic.
+        let number: usize = event.id[4..].parse().unwrap();
+        if number % 3 == 0 && seen.lock().unwrap().insert(number) {
+            assert!(number % 6 != 0, "a bug");
+            return Err(Failure::new("not now"));
+        }
+        Ok(())
+    })
+    .unwrap();
+    let count = 120;
+    for number in 0..count {
+        inbox.accept_blocking(event(&format!("evt_{number}"))).unwrap();
+    }
+    eventually("all are processed", || {
+        block_on(inbox.stats()).unwrap().processed == i64::from(count)
+    });
+    drop(inbox);
+    assert_eq!(failed.lock().unwrap().len(), 40);
+    let file = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    let effects = "SELECT count(*), count(DISTINCT id) FROM effects";
+    let effects = file.query_row(effects, [], |row| Ok((row.get(0)?, row.get(1)?)));
+    assert_eq!(effects.unwrap(), (count, count), "each effect once");
+}
+
+#[test]
+fn receipts_over_the_limit_are_refused_and_not_lost_in_silence() {
+    let place = Place::new();
+    let mut options = quick();
+    options.max_waiting = 0;
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    let refused = inbox.accept_blocking(event("evt_1")).unwrap_err();
+    assert_eq!(refused.to_string(), "too many events wait to be stored");
+}
+
+#[test]
+fn a_disk_that_hangs_is_reported_in_time_and_the_event_is_known_later() {
+    let place = Place::new();
+    let mut options = quick();
+    options.accept_within = Duration::from_millis(300);
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    // Another writer holds the file: the commit has to wait.
+    let holder = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let began = Instant::now();
+    let refused = inbox.accept_blocking(event("evt_1")).unwrap_err();
+    assert_eq!(refused.to_string(), "the disk did not store the event in time");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    holder.execute_batch("ROLLBACK").unwrap();
+    eventually("the event that was written is known", || {
+        inbox.accept_blocking(event("evt_1")).is_ok_and(|stored| stored == Accepted::Known)
+    });
+}
+
+#[test]
+fn processed_ids_are_forgotten_after_the_retention_and_dead_letters_are_not() {
+    let place = Place::new();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
+    inbox.accept_blocking(event("evt_2")).unwrap();
+    for _ in 0..4 {
+        let lease = inbox.next_blocking(in_time()).unwrap();
+        lease.failed_blocking(Failure::new("no")).unwrap();
+    }
+    drop(inbox);
+    let mut options = quick();
+    options.retention = Duration::ZERO;
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    eventually("the processed one is forgotten", || state(&inbox, "evt_1").is_none());
+    assert_eq!(state(&inbox, "evt_2"), Some(State::Dead));
+}
+
+#[test]
+fn a_file_of_another_program_is_refused() {
+    let place = Place::new();
+    let other = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    other.execute_batch("CREATE TABLE theirs (a)").unwrap();
+    drop(other);
+    let refused = Inbox::open(&place.path(), quick()).unwrap_err();
+    assert_eq!(refused.to_string(), "the file is a database of another program");
+    std::fs::write(place.path(), "no database at all, but long enough to have a head").unwrap();
+    assert!(Inbox::open(&place.path(), quick()).is_err());
+}
+
+#[test]
+fn a_position_is_kept() {
+    let place = Place::new();
+    let inbox = place.open();
+    assert_eq!(block_on(inbox.position("reconcile")).unwrap(), None);
+    for value in ["evt_1", "evt_2"] {
+        block_on(inbox.set_position("reconcile", value)).unwrap();
+    }
+    drop(inbox);
+    let inbox = place.open();
+    assert_eq!(block_on(inbox.position("reconcile")).unwrap().as_deref(), Some("evt_2"));
+}

@@ -1,0 +1,96 @@
+//! Hands events to a shell command: the body on its input, id, type and attempt in its environment.
+
+use restive_kit::inbox::{Error, Event, Failure, Inbox, Workers};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Our settings that a handler must not see.
+const SECRETS: [&str; 4] = [
+    "RESTIVE_RECEIVE_SECRET",
+    "RESTIVE_RECEIVE_SECRET_FILE",
+    "RESTIVE_RECEIVE_KEY",
+    "RESTIVE_API_KEY",
+];
+/// Between two looks at a command: it doubles from the first to the last.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+const LAST_LOOK: Duration = Duration::from_millis(50);
+
+/// Runs until the inbox is closed.
+pub fn start(
+    inbox: &Inbox,
+    command: String,
+    workers: u16,
+    timeout: Duration,
+) -> Result<Workers, Error> {
+    inbox.work(usize::from(workers), move |event| {
+        let result = run(&command, event, timeout);
+        super::log(event, &result);
+        result
+    })
+}
+
+fn run(command: &str, event: &Event, timeout: Duration) -> Result<(), Failure> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).stdin(Stdio::piped());
+    // A group of its own, so that all of it can be ended.
+    shell.process_group(0);
+    for name in SECRETS {
+        shell.env_remove(name);
+    }
+    shell.env("RESTIVE_EVENT_ID", &event.id);
+    shell.env("RESTIVE_EVENT_TYPE", event.kind.as_deref().unwrap_or_default());
+    shell.env("RESTIVE_ATTEMPT", event.attempt.to_string());
+    shell.env("RESTIVE_STALE", if event.is_stale { "true" } else { "false" });
+    let mut child = shell
+        .spawn()
+        .map_err(|error| Failure::new(format!("the command cannot be started: {error}")))?;
+    let body = event.body.clone();
+    let input = child.stdin.take();
+    // A pipe holds less than a body may have, and the command may not read it at all.
+    let writer = std::thread::spawn(move || {
+        if let Some(mut input) = input {
+            let _ = input.write_all(&body);
+        }
+    });
+    let ended = wait(&mut child, timeout);
+    if ended.is_none() {
+        end(&mut child);
+    }
+    let _ = writer.join();
+    match ended {
+        Some(status) if status.success() => Ok(()),
+        Some(status) => Err(Failure::new(format!("the command ended with {status}"))),
+        None => {
+            let seconds = timeout.as_secs();
+            Err(Failure::new(format!("the command did not end within {seconds} s")))
+        }
+    }
+}
+
+fn wait(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + timeout;
+    let mut pause = FIRST_LOOK;
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(LAST_LOOK);
+    }
+}
+
+/// Ends the command with all that it started.
+fn end(child: &mut Child) {
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    if let Some(group) = group {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}

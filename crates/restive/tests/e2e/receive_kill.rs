@@ -1,0 +1,107 @@
+//! kill -9 of the provider and of the receiver while events are created and delivered: each event
+//! is processed, and only attempts that were in progress at a kill are repeated.
+
+use crate::chance::Chance;
+use crate::harness::{Server, Start, eventually};
+use crate::receive::{Receiving, SECRET};
+use crate::sink::Sink;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const KILLS: usize = 6;
+const WORKERS: usize = 4;
+const WRITERS: usize = 3;
+
+/// Creates books until this many are acknowledged; returns whether the provider is alive.
+fn create(provider: &Server, enough: usize, stop: &AtomicUsize) {
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            scope.spawn(move || {
+                let body = json!({"title": format!("by {writer}"), "author": "A"});
+                while stop.load(Ordering::Relaxed) < enough {
+                    if provider.ask("POST", "/v1/books").json(&body).try_send().is_err() {
+                        return;
+                    }
+                    stop.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+}
+
+fn logged(provider: &Server) -> HashSet<String> {
+    let mut ids = HashSet::new();
+    let mut path = "/v1/events?type=book.created&limit=100".to_owned();
+    loop {
+        let page = provider.get(&path).expect(200);
+        let events = page["data"].as_array().unwrap().iter();
+        ids.extend(events.map(|event| event["id"].as_str().unwrap().to_owned()));
+        let Some(cursor) = page["pagination"]["next_cursor"].as_str() else { return ids };
+        path = format!("/v1/events?type=book.created&limit=100&after={cursor}");
+    }
+}
+
+#[test]
+fn every_event_is_processed_despite_kills_of_provider_and_receiver() {
+    let mut chance = Chance::new(97);
+    let handler = Sink::start();
+    let mut provider = Server::bookshop();
+    let receiving = Receiving::start(&["--store-only"]);
+    let address = receiving.server.address.to_string();
+    let endpoint = json!({
+        "url": receiving.url(), "enabled_events": ["book.*"],
+        "retry_schedule": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1], "max_in_flight": 8,
+    });
+    let endpoint = provider.post("/v1/webhook-endpoints", endpoint).expect(201);
+    let secret = endpoint["secret"].as_str().unwrap().to_owned();
+    assert_ne!(secret, SECRET);
+    let mut folder = receiving.server.kill();
+    let (url, workers) = (handler.url(), WORKERS.to_string());
+    let arguments = ["--forward", &url, "--workers", &workers, "--retry-first", "5"];
+    let start = |folder: &_| Receiving::on(folder, &address, &secret, &arguments);
+    let mut receiving = start(&folder);
+    for kill in 0..KILLS {
+        let made = AtomicUsize::new(0);
+        let enough = 15 + chance.below(40);
+        std::thread::scope(|scope| {
+            let (provider, made) = (&provider, &made);
+            scope.spawn(move || create(provider, enough * 2, made));
+            eventually("there is load", || made.load(Ordering::Relaxed) >= enough);
+            let victim = if kill % 2 == 0 { &receiving.server } else { provider };
+            victim.signal("-KILL");
+        });
+        match kill % 2 {
+            0 => {
+                folder = receiving.server.kill();
+                receiving = start(&folder);
+            }
+            _ => provider = Start::bookshop().on(&provider.kill()).go(),
+        }
+    }
+    let logged = logged(&provider);
+    let calls = || {
+        let mut calls: HashMap<String, usize> = HashMap::new();
+        for request in handler.of("book.created") {
+            *calls.entry(request.header("webhook-id").unwrap().to_owned()).or_default() += 1;
+        }
+        calls
+    };
+    eventually("every event was processed", || {
+        let calls = calls();
+        logged.iter().all(|id| calls.contains_key(id))
+    });
+    eventually("nothing is pending", || receiving.status()["pending"] == 0);
+    eventually("all of it is settled", || {
+        provider.get("/v1/events?delivery=pending").expect(200)["data"] == Value::Array(Vec::new())
+    });
+    assert_eq!(receiving.status()["dead"], 0);
+    assert_eq!(receiving.status()["conflicts"], 0);
+    let calls = calls();
+    assert!(calls.keys().all(|id| logged.contains(id)), "an event that is not in the log");
+    assert!(logged.len() > KILLS * 15, "there was load: {}", logged.len());
+    // A handler that knows the ids it has processed has each effect once; repeated calls are those
+    // that were in progress when the receiver was killed.
+    let repeated: usize = calls.values().map(|count| count - 1).sum();
+    assert!(repeated <= KILLS.div_ceil(2) * WORKERS, "{repeated} calls were repeated");
+}

@@ -262,7 +262,7 @@ impl Inbox {
     }
 
     pub async fn stats(&self) -> Result<Stats, Error> {
-        self.ask(|file, now| file::stats(file, now)).await
+        self.ask(file::stats).await
     }
 
     pub async fn list(&self, filter: Filter) -> Result<Vec<Listed>, Error> {

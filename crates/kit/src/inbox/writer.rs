@@ -33,12 +33,15 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often old rows are looked for, while none are found.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
+/// Reads or changes the file at this time.
+pub(super) type Question = Box<dyn FnOnce(&Connection, i64) + Send>;
+
 /// What the writer is asked to do.
 pub(super) enum Job {
     Accept(Accept),
     Finish(Finish),
     /// Anything else, outside of a batch.
-    Ask(Box<dyn FnOnce(&Connection, i64) + Send>),
+    Ask(Question),
 }
 
 pub(super) struct Accept {
@@ -585,8 +588,6 @@ impl Writer {
         self.clean_up_at = Instant::now() + pause;
     }
 }
-
-type Question = Box<dyn FnOnce(&Connection, i64) + Send>;
 
 fn split(jobs: Vec<Job>) -> (Vec<Job>, Vec<Question>) {
     let (mut batch, mut questions) = (Vec::with_capacity(jobs.len()), Vec::new());

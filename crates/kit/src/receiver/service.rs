@@ -17,10 +17,12 @@ use tower_service::Service;
 
 use super::{Answer, Delivery, Receiver};
 
+type PeerOf = Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>;
+
 /// How a request came, which only the server knows.
 #[derive(Clone)]
 struct Source {
-    peer: Arc<dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync>,
+    peer: PeerOf,
     is_secure: Arc<dyn Fn(&Parts) -> bool + Send + Sync>,
 }
 

@@ -148,10 +148,11 @@ fn texts(secrets: &[Secret]) -> impl Iterator<Item = Keyed> {
     secrets.iter().map(|secret| Keyed::new(secret.expose().as_bytes()))
 }
 
+/// Id, seconds and signatures.
+type StandardParts<'a> = (&'a [u8], &'a [u8], Vec<Tag>);
+
 /// Id, seconds and signatures of the three headers.
-pub(super) fn read_standard<'a>(
-    headers: StandardHeaders<'a>,
-) -> Result<(&'a [u8], &'a [u8], Vec<Tag>), Fault> {
+pub(super) fn read_standard<'a>(headers: StandardHeaders<'a>) -> Result<StandardParts<'a>, Fault> {
     let id = bounded(Part::Id, headers.id)?;
     let seconds = bounded(Part::Timestamp, headers.timestamp)?;
     let signature = bounded(Part::Signature, headers.signature)?;

@@ -124,7 +124,8 @@ pub fn bench(arguments: &[String]) -> Result<()> {
     let release = target_dir()?.join("release");
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
-    const OF_THE_SERVER: [&str; 6] = ["api", "webhooks", "live", "proxy", "storm", "soak"];
+    const OF_THE_SERVER: [&str; 7] =
+        ["api", "webhooks", "live", "proxy", "receive", "storm", "soak"];
     if arguments.first().is_some_and(|name| OF_THE_SERVER.contains(&name.as_str())) {
         command.arg("--server").arg(release.join("restive"));
     }

@@ -44,6 +44,9 @@ usage: cargo xtask COMMAND
                             our HTTP server alone against bare hyper and nginx, in one run
   bench proxy [--quick] [--only NAME] [--json FILE]
                             `restive proxy` against nginx and HAProxy, in one run
+  bench receive [--quick] [--only NAME] [--json FILE]
+                            `restive receive` against bare hyper; `--only kills` kills provider
+                            and receiver 50 times
   deny                      licences, bans and sources of the dependencies
 ";
 

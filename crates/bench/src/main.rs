@@ -5,10 +5,12 @@
 //! `bench storm` lets one account misbehave and measures another.
 //! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 //! `bench proxy` holds `restive proxy` against nginx and HAProxy.
+//! `bench receive` holds `restive receive` against hyper that only reads.
 
 mod api;
 mod bare_http;
 mod bare_live;
+mod bare_receive;
 mod bare_sqlite;
 mod bare_webhooks;
 mod bare_wire;
@@ -24,6 +26,7 @@ mod metrics;
 mod options;
 mod process;
 mod proxy;
+mod receive;
 mod report;
 mod stage;
 mod storm;
@@ -46,8 +49,10 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench soak --server FILE [--minutes N]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench proxy --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench receive --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-live
+       bench bare-receive
        bench bare-backend [--listen ADDR] [--dir DIR]
        bench bare-wire [--book-bytes N] [--dir DIR]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
@@ -62,6 +67,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
                   stalled reconnect latency;
                   of wire: get threads h2 idle idle-tls idle-stream h3 large;
                   of proxy: get tls h2 large idle cached coalesce fanout reload failover;
+                  of receive: post-64 post-256 kills (kills only if it is named);
                   of storm: see the names it prints
   --json FILE     the table once more, for programs
   --minutes N     length of the soak, 10 unless told
@@ -93,9 +99,11 @@ fn dispatch() -> Result<bool> {
         "live" => live::run(&options),
         "wire" => wire::run(&options),
         "proxy" => proxy::run(&options),
+        "receive" => receive::run(&options),
         "storm" => storm::run(&options),
         "soak" => storm::soak::run(&options),
         "bare-backend" => proxy::backend::run(&options).map(|()| true),
+        "bare-receive" => bare_receive::run().map(|()| true),
         "bare-live" => bare_live::run().map(|()| true),
         "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),

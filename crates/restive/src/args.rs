@@ -1,6 +1,9 @@
 //! The command line and the `RESTIVE_*` variables, as given. Each sub-command interprets its own
 //! arguments.
 
+pub mod receive;
+pub mod verify;
+
 use crate::moment::Moment;
 use crate::route::{Route, Target};
 use clap::builder::BoolishValueParser;
@@ -28,9 +31,9 @@ pub enum Command {
     /// Forward requests to backends: a reverse proxy
     Proxy(Box<Proxy>),
     /// Receive webhooks: verify, store and hand them to a URL or a command
-    Receive(Box<crate::receive::args::Receive>),
+    Receive(Box<receive::Receive>),
     /// Check the signature of a webhook
-    Verify(crate::verify::Verify),
+    Verify(verify::Verify),
     /// Write a commented example schema
     Init(Init),
     /// Check a schema file; print all errors with line and column

@@ -2,63 +2,23 @@
 //! 0 only if it verifies.
 
 use crate::args::Format;
+use crate::args::receive::SignatureForm;
+use crate::args::verify::{Verify, VerifyCommand};
 use crate::output;
 use crate::outside::System;
-use crate::receive::args::SignatureForm;
 use crate::receive::signing;
 use crate::text::printable;
 use anyhow::{Context as _, bail};
 use api::Outside as _;
-use clap::{Args as Arguments, Subcommand};
 use restive_kit::signature::{Diagnosis, Family, Scheme, diagnose};
 use serde_json::json;
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// A larger body is no webhook.
 const MAX_BODY_BYTES: u64 = 64 << 20;
-
-#[derive(Arguments)]
-pub struct Verify {
-    #[command(subcommand)]
-    pub command: VerifyCommand,
-}
-
-#[derive(Subcommand)]
-pub enum VerifyCommand {
-    /// Check the signature of a webhook, and say why it does not verify
-    Signature(Signature),
-}
-
-#[derive(Arguments)]
-pub struct Signature {
-    /// Secret of the endpoint; several during a rotation
-    #[arg(long, value_name = "SECRET", env = "RESTIVE_RECEIVE_SECRET", hide_env_values = true)]
-    secret: Vec<String>,
-    /// File with one secret per line
-    #[arg(long, value_name = "FILE")]
-    secret_file: Option<PathBuf>,
-    /// Header of the request, `Name: value`; repeat it for Standard Webhooks. The value alone is
-    /// enough for other forms
-    #[arg(long, value_name = "HEADER")]
-    header: Vec<String>,
-    /// File with the body as it came, or - for the standard input
-    #[arg(long, value_name = "FILE")]
-    body: PathBuf,
-    /// Form of the signature [default: the one of the headers]
-    #[arg(long, value_name = "FORM")]
-    signature: Option<SignatureForm>,
-    /// Time to compare with, in seconds since 1970 [default: now]
-    #[arg(long, value_name = "SECONDS")]
-    at: Option<i64>,
-    /// Seconds that the time of the signature may differ
-    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
-    tolerance: u64,
-    #[arg(long, default_value = "pretty")]
-    format: Format,
-}
 
 pub fn run(verify: Verify) -> anyhow::Result<ExitCode> {
     let VerifyCommand::Signature(given) = verify.command;

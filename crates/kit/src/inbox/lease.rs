@@ -8,9 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use super::file::Loaded;
+use super::queue::{Finish, Job, Queue};
 use super::slot::{Wait, slot};
-use super::writer::{Finish, Job, Queue};
-use super::{Error, Failure, Revision};
+use super::{Error, Failure};
+use crate::event::Revision;
 
 /// An event, as a handler gets it.
 #[derive(Clone, Debug)]

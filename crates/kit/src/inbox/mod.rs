@@ -31,6 +31,7 @@ mod clock;
 mod file;
 mod lease;
 mod options;
+mod queue;
 mod slot;
 mod watch;
 mod workers;
@@ -47,10 +48,9 @@ pub use self::options::{Options, OutOfOrder, Retry};
 pub use self::workers::Workers;
 pub use rusqlite;
 
-use self::lease::Outcome;
+use self::queue::{Accept, Job, Queue};
 use self::slot::{Wait, slot};
-use self::writer::{Accept, Job, Queue};
-use crate::event::{Received, Revision};
+use crate::event::Received;
 
 /// A durable queue. Clones share it; the last one closes it.
 #[derive(Clone)]

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::Error;
-use super::writer::{Job, Queue};
+use super::queue::{Job, Queue};
 
 /// How late an answer may be.
 const TICK: Duration = Duration::from_millis(200);

@@ -2,9 +2,9 @@
 //! sync, then answers: while the disk syncs, the next batch gathers. Between batches it hands out
 //! events that are due, runs the handler of the inbox if it has one, and removes what is too old.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ use rusqlite::Connection;
 use super::apply::panic_reason;
 use super::clock::Clock;
 use super::file::{self, Stored};
-use super::lease::Claimed;
+use super::lease::{Claimed, Outcome};
+use super::queue::{Finish, Job, Question, Queue};
 use super::slot::Answer;
-use super::{Accepted, Error, Failure, Handler, Options, OutOfOrder, Outcome, State, watch};
-use crate::event::{Received, Revision};
+use super::{Accepted, Error, Failure, Handler, Options, OutOfOrder, State, watch};
 
 /// Jobs in one commit. More would make everyone wait for the slowest.
 const BATCH: usize = 256;
@@ -33,154 +33,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How often old rows are looked for, while none are found.
 const CLEAN_UP: Duration = Duration::from_secs(60);
 
-/// Reads or changes the file at this time.
-pub(super) type Question = Box<dyn FnOnce(&Connection, i64) + Send>;
-
-/// What the writer is asked to do.
-pub(super) enum Job {
-    Accept(Accept),
-    Finish(Finish),
-    /// Anything else, outside of a batch.
-    Ask(Question),
-}
-
-pub(super) struct Accept {
-    pub event: Received,
-    pub check_digest: bool,
-    pub deadline: Instant,
-    pub answer: Answer<Result<Accepted, Error>>,
-}
-
-pub(super) struct Finish {
-    number: i64,
-    resource: Option<String>,
-    revision: Option<Revision>,
-    attempt: u32,
-    outcome: Outcome,
-    answer: Option<Answer<Result<(), Error>>>,
-}
-
-impl Finish {
-    pub fn new(
-        claimed: &Claimed,
-        outcome: Outcome,
-        answer: Option<Answer<Result<(), Error>>>,
-    ) -> Self {
-        Self {
-            number: claimed.number,
-            resource: claimed.event.resource.clone(),
-            revision: claimed.revision.clone(),
-            attempt: claimed.event.attempt,
-            outcome,
-            answer,
-        }
-    }
-}
-
-/// What waits for the writer.
-#[derive(Default)]
-pub(super) struct Waiting {
-    pub jobs: VecDeque<Job>,
-    claims: VecDeque<Answer<Option<Claimed>>>,
-    /// Accepts of the batch that is being committed.
-    pub committing: Vec<(Instant, Answer<Result<Accepted, Error>>)>,
-    /// No event is handed out any more.
-    closed: bool,
-    /// The writer stops when nothing waits.
-    pub ended: bool,
-}
-
-/// The way to the writer.
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    /// The writer waits for it.
-    changed: Condvar,
-    /// The watch waits for it.
-    pub ending: Condvar,
-    max_waiting: usize,
-}
-
-impl std::fmt::Debug for Queue {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Queue").finish_non_exhaustive()
-    }
-}
-
-impl Queue {
-    pub fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn push_accept(&self, accept: Accept) -> Result<(), Error> {
-        let mut waiting = self.lock();
-        if waiting.closed {
-            return Err(Error::Closed);
-        }
-        if waiting.jobs.len() >= self.max_waiting {
-            return Err(Error::Full);
-        }
-        self.push_locked(&mut waiting, Job::Accept(accept));
-        Ok(())
-    }
-
-    /// Results of attempts and questions have room always: they are as many as their callers.
-    pub fn push(&self, job: Job) -> Result<(), Error> {
-        let mut waiting = self.lock();
-        if waiting.ended {
-            return Err(Error::Closed);
-        }
-        self.push_locked(&mut waiting, job);
-        Ok(())
-    }
-
-    fn push_locked(&self, waiting: &mut Waiting, job: Job) {
-        waiting.jobs.push_back(job);
-        // With more of them the writer is awake already.
-        if waiting.jobs.len() == 1 {
-            self.changed.notify_one();
-        }
-    }
-
-    pub fn push_claim(&self, answer: Answer<Option<Claimed>>) {
-        let mut waiting = self.lock();
-        if waiting.closed {
-            let _ = answer.send(None);
-            return;
-        }
-        waiting.claims.push_back(answer);
-        self.changed.notify_one();
-    }
-
-    pub fn close(&self) {
-        let mut waiting = self.lock();
-        waiting.closed = true;
-        for claim in waiting.claims.drain(..) {
-            let _ = claim.send(None);
-        }
-        self.changed.notify_one();
-    }
-
-    /// The last handle is gone.
-    pub fn end(&self) {
-        self.close();
-        self.lock().ended = true;
-        self.changed.notify_one();
-        self.ending.notify_all();
-    }
-}
-
 pub(super) fn start(
     file: Connection,
     options: Options,
     handler: Option<Handler>,
 ) -> Result<(Arc<Queue>, Vec<JoinHandle<()>>), Error> {
     let clock = Clock::starting_at(file::newest_time(&file)?);
-    let queue = Arc::new(Queue {
-        waiting: Mutex::default(),
-        changed: Condvar::new(),
-        ending: Condvar::new(),
-        max_waiting: options.max_waiting,
-    });
+    let queue = Arc::new(Queue::new(options.max_waiting));
     let mut writer = Writer {
         data_version: file::data_version(&file)?,
         file,

@@ -105,7 +105,8 @@ pub struct Answer {
 ///
 /// // In the handler of a request:
 /// # let body = bytes::Bytes::from_static(br#"{"id":"evt_1","type":"order.created"}"#);
-/// # let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs() as i64;
+/// # let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+/// # let now = now.as_secs() as i64;
 /// # let signature = Signer::new(&secret, None).timestamped(now, &body);
 /// # let request = http::Request::post("/").header("restive-signature", signature).body(())?;
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build()?;

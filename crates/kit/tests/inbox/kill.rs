@@ -43,7 +43,7 @@ fn start(path: &Path) -> Child {
 
 #[test]
 fn a_kill_loses_no_acknowledged_event_and_repeats_no_effect() {
-    let place = Place::new();
+    let place = Place::default();
     let mut acknowledged: HashSet<String> = HashSet::new();
     let mut sent = 0;
     for round in 0..ROUNDS {

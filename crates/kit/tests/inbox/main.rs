@@ -26,11 +26,13 @@ pub struct Place {
     folder: TempDir,
 }
 
-impl Place {
-    pub fn new() -> Place {
+impl Default for Place {
+    fn default() -> Place {
         Place { folder: TempDir::new().unwrap() }
     }
+}
 
+impl Place {
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("inbox.db")
     }
@@ -90,7 +92,7 @@ fn in_time() -> Option<Instant> {
 
 #[test]
 fn an_event_is_stored_once_and_survives_the_process() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::New);
     assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
@@ -113,7 +115,7 @@ fn an_event_is_stored_once_and_survives_the_process() {
 
 #[test]
 fn another_body_with_a_known_id_is_recorded_and_never_processed() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     inbox.accept_blocking(event("evt_1")).unwrap();
     let other = about("evt_1", "other", None);
@@ -130,7 +132,7 @@ fn another_body_with_a_known_id_is_recorded_and_never_processed() {
 
 #[test]
 fn concurrent_receipts_share_commits_and_all_are_stored() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     let (threads, each) = (16, 50);
     let new = AtomicUsize::new(0);
@@ -156,7 +158,7 @@ fn concurrent_receipts_share_commits_and_all_are_stored() {
 
 #[test]
 fn a_failed_event_is_tried_again_and_ends_as_a_dead_letter_that_can_be_retried() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     let calls = Arc::new(Mutex::new(Vec::new()));
     let fails = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -188,7 +190,7 @@ fn a_failed_event_is_tried_again_and_ends_as_a_dead_letter_that_can_be_retried()
 
 #[test]
 fn the_operator_can_give_up_an_event() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     inbox.accept_blocking(event("evt_1")).unwrap();
     assert!(block_on(inbox.give_up("evt_1")).unwrap());
@@ -200,7 +202,7 @@ fn the_operator_can_give_up_an_event() {
 
 #[test]
 fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     inbox.accept_blocking(event("evt_1")).unwrap();
     for _ in 0..4 {
@@ -217,7 +219,7 @@ fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
 
 #[test]
 fn an_event_whose_handler_ends_the_process_is_given_up_in_the_end() {
-    let place = Place::new();
+    let place = Place::default();
     for attempt in 1..=4 {
         let inbox = place.open();
         inbox.accept_blocking(event("evt_1")).unwrap();
@@ -234,7 +236,7 @@ fn an_event_whose_handler_ends_the_process_is_given_up_in_the_end() {
 
 #[test]
 fn events_of_one_resource_are_handed_out_one_at_a_time() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     for number in 0..20 {
         inbox.accept_blocking(about(&format!("a{number}"), "book_a", None)).unwrap();
@@ -251,7 +253,7 @@ fn events_of_one_resource_are_handed_out_one_at_a_time() {
 #[test]
 fn an_older_state_of_a_resource_is_marked_or_skipped() {
     for policy in [OutOfOrder::Deliver, OutOfOrder::Skip] {
-        let place = Place::new();
+        let place = Place::default();
         let mut options = quick();
         options.out_of_order = policy;
         let inbox = Inbox::open(&place.path(), options).unwrap();
@@ -274,7 +276,7 @@ fn an_older_state_of_a_resource_is_marked_or_skipped() {
 
 #[test]
 fn a_dropped_wait_or_lease_loses_no_event() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     block_on(async {
         for _ in 0..50 {
@@ -305,16 +307,16 @@ fn a_dropped_wait_or_lease_loses_no_event() {
 
 #[test]
 fn effects_in_the_same_file_and_the_mark_are_one_transaction() {
-    let place = Place::new();
+    let place = Place::default();
     let failed = Arc::new(Mutex::new(HashSet::new()));
     let seen = failed.clone();
     let inbox = Inbox::open_with(&place.path(), quick(), move |database, event| {
         database.execute_batch("CREATE TABLE IF NOT EXISTS effects (id TEXT)")?;
         database.execute("INSERT INTO effects VALUES (?1)", [&event.id])?;
         // Every third event fails after its effect, and every sixth by a panic.
-        let number: usize = event.id[4..].parse().unwrap();
-        if number % 3 == 0 && seen.lock().unwrap().insert(number) {
-            assert!(number % 6 != 0, "a bug");
+        let number: u32 = event.id[4..].parse().unwrap();
+        if number.is_multiple_of(3) && seen.lock().unwrap().insert(number) {
+            assert!(!number.is_multiple_of(6), "a bug");
             return Err(Failure::new("not now"));
         }
         Ok(())
@@ -337,7 +339,7 @@ fn effects_in_the_same_file_and_the_mark_are_one_transaction() {
 
 #[test]
 fn receipts_over_the_limit_are_refused_and_not_lost_in_silence() {
-    let place = Place::new();
+    let place = Place::default();
     let mut options = quick();
     options.max_waiting = 0;
     let inbox = Inbox::open(&place.path(), options).unwrap();
@@ -347,7 +349,7 @@ fn receipts_over_the_limit_are_refused_and_not_lost_in_silence() {
 
 #[test]
 fn a_disk_that_hangs_is_reported_in_time_and_the_event_is_known_later() {
-    let place = Place::new();
+    let place = Place::default();
     let mut options = quick();
     options.accept_within = Duration::from_millis(300);
     let inbox = Inbox::open(&place.path(), options).unwrap();
@@ -366,7 +368,7 @@ fn a_disk_that_hangs_is_reported_in_time_and_the_event_is_known_later() {
 
 #[test]
 fn processed_ids_are_forgotten_after_the_retention_and_dead_letters_are_not() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     inbox.accept_blocking(event("evt_1")).unwrap();
     inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
@@ -385,7 +387,7 @@ fn processed_ids_are_forgotten_after_the_retention_and_dead_letters_are_not() {
 
 #[test]
 fn a_file_of_another_program_is_refused() {
-    let place = Place::new();
+    let place = Place::default();
     let other = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
     other.execute_batch("CREATE TABLE theirs (a)").unwrap();
     drop(other);
@@ -397,7 +399,7 @@ fn a_file_of_another_program_is_refused() {
 
 #[test]
 fn a_position_is_kept() {
-    let place = Place::new();
+    let place = Place::default();
     let inbox = place.open();
     assert_eq!(block_on(inbox.position("reconcile")).unwrap(), None);
     for value in ["evt_1", "evt_2"] {

@@ -43,7 +43,7 @@ impl Subject {
     }
 
     fn with(set: impl FnOnce(Receiver) -> Receiver) -> Subject {
-        let place = Place::new();
+        let place = Place::default();
         let inbox = place.open();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let observed = seen.clone();

@@ -1,8 +1,7 @@
 //! `restive receive`: an inbox for webhooks. Verifies, deduplicates and stores events, and hands
-//! each to a URL or a command. The rules are in `kit`; this folder brings the network, the clock and
-//! the handlers.
+//! each to a URL or a command. The rules are in `kit`; this folder brings the network, the clock
+//! and the handlers.
 
-pub mod args;
 mod execute;
 mod forward;
 mod operate;
@@ -10,13 +9,13 @@ mod service;
 pub mod signing;
 
 use crate::args::Switch;
+use crate::args::receive::{Handling, Receive, Stale};
 use crate::data;
 use crate::listeners::Listeners;
 use crate::operator;
 use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::{Context as _, bail};
-use args::{Handling, Receive, Stale};
 use restive_kit::inbox::{Event, Failure, Inbox, Lease, Options, OutOfOrder, Retry, Workers};
 use restive_kit::receiver::Receiver;
 use service::{AnswerLog, Hook};

@@ -1,7 +1,7 @@
 //! The commands of the operator on an inbox, also while it receives.
 
-use super::args::{InboxFolder, ListedState, ReceiveCommand};
 use crate::args::Format;
+use crate::args::receive::{InboxFolder, ListedState, ReceiveCommand};
 use crate::data;
 use crate::output;
 use crate::text::printable;

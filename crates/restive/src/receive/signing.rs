@@ -1,6 +1,6 @@
 //! The secrets and the form of signatures, from the command line. Messages never repeat a secret.
 
-use super::args::{SignatureForm, Signing};
+use crate::args::receive::{SignatureForm, Signing};
 use anyhow::{Context as _, bail};
 use restive_kit::signature::{Scheme, Secret, Verifier};
 use std::fs;

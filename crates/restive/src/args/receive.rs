@@ -1,6 +1,6 @@
 //! The command line of `restive receive`, as given.
 
-use crate::args::{Listening, Switch};
+use super::{Format, Listening, Switch};
 use clap::{Args as Arguments, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use wire::Networks;
@@ -133,7 +133,7 @@ pub enum ReceiveCommand {
         #[command(flatten)]
         folder: InboxFolder,
         #[arg(long, default_value = "pretty")]
-        format: crate::args::Format,
+        format: Format,
     },
     /// List events, the newest first
     List {
@@ -146,7 +146,7 @@ pub enum ReceiveCommand {
         #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
         #[arg(long, default_value = "pretty")]
-        format: crate::args::Format,
+        format: Format,
     },
     /// Process an event now, from the first attempt on; or all dead letters
     Retry {

@@ -1,0 +1,69 @@
+//! `bench receive`: `restive receive` with durable queueing against hyper that only reads the same
+//! requests, in turn on one core; and `kills`, which kills provider and receiver at random. Knows
+//! the receiver only from outside: its command line and HTTP.
+
+mod kills;
+mod post;
+
+use anyhow::{Context, Result};
+
+use crate::measure::{in_turn, measure};
+use crate::options::Options;
+use crate::process::Service;
+use crate::report::{Bar, Sample};
+use crate::stage::Stage;
+
+const SCENARIOS: [&str; 3] = ["post-64", "post-256", "kills"];
+/// The least of the bare sink's rate.
+const SHARE: f64 = 0.5;
+
+/// True when every bar was met.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut stage = Stage::new(options, &SCENARIOS)?;
+    let pinning = stage.pinning.describe();
+    println!("bench receive: {pinning}");
+    let done = scenarios(&mut stage);
+    let notes = [
+        pinning,
+        "bodies of 1 KiB, signed, each with an id of its own; 200 means synced to the disk",
+        "bare: hyper reads the body and answers 200; it neither verifies nor stores",
+    ];
+    stage.finish(done, &notes)
+}
+
+fn scenarios(stage: &mut Stage<'_>) -> Result<()> {
+    for (name, connections) in [("post-64", 64), ("post-256", 256)] {
+        if stage.wants(name) {
+            throughput(stage, name, connections).context(name)?;
+        }
+    }
+    // Long, and not a measurement: only if it is asked for.
+    if stage.options.only.as_deref() == Some("kills") {
+        kills::run(stage).context("kills")?;
+    }
+    Ok(())
+}
+
+fn throughput(stage: &mut Stage<'_>, name: &'static str, connections: usize) -> Result<()> {
+    let folder = stage.folder("inbox")?;
+    let mut command = stage.pinning.command(&stage.server);
+    command
+        .args(["receive", "--listen", "127.0.0.1:0", "--store-only", "--data"])
+        .arg(&folder)
+        .env("RESTIVE_RECEIVE_SECRET", post::SECRET);
+    let ours = Service::start(command)?;
+    let mut command = stage.pinning.command(&std::env::current_exe()?);
+    command.arg("bare-receive");
+    let bare = Service::start(command)?;
+    let seconds = if stage.options.quick { 1 } else { 4 };
+    let duration = std::time::Duration::from_secs(seconds);
+    let posts = post::Posts::new(stage.options.body_bytes);
+    let run = |service: &Service| measure(service, connections, 200, duration, &|_| posts.source());
+    let pairs = in_turn(stage.rounds(), || run(&bare), || run(&ours))?;
+    let ratio = pairs.ratio(|sample| sample.per_second);
+    let bar = Bar::at_least("of the bare sink", ratio.middle, SHARE, "×").between(&ratio);
+    stage.report.sample(name, "bare hyper sink", Sample::median(&pairs.limits), None);
+    stage.report.sample(name, "restive receive", Sample::median(&pairs.ours), Some(bar));
+    ours.stop()?;
+    Ok(())
+}

@@ -32,6 +32,8 @@ pub struct Receive {
     pub signing: Signing,
     #[command(flatten)]
     pub handling: Handling,
+    #[command(flatten)]
+    pub reconciliation: Reconciliation,
     /// Only requests to this path are webhooks [default: all paths]
     #[arg(long, value_name = "PATH", env = "RESTIVE_RECEIVE_PATH")]
     pub path: Option<String>,
@@ -116,6 +118,42 @@ pub struct Handling {
     /// Events that are older than the newest processed state of their resource
     #[arg(long, value_name = "WHAT", env = "RESTIVE_STALE", default_value = "deliver")]
     pub stale: Stale,
+}
+
+/// Which events the provider has, to fetch those that no webhook brought.
+#[derive(Arguments)]
+pub struct Reconciliation {
+    /// URL of the provider's API: events that no webhook brought are fetched from it
+    #[arg(long, value_name = "URL", env = "RESTIVE_RECEIVE_PROVIDER")]
+    pub provider: Option<String>,
+    /// API key that may read events. Other users of the machine can see arguments: prefer the
+    /// variable
+    #[arg(long, value_name = "KEY", env = "RESTIVE_RECEIVE_KEY", hide_env_values = true)]
+    pub provider_key: Option<String>,
+    /// Form of the provider's list of events
+    #[arg(long, value_name = "FORM", default_value = "restive")]
+    pub provider_form: ListForm,
+    /// Only these types: those of the webhook endpoint [default: all]
+    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
+    pub provider_types: Vec<String>,
+    /// Certificate authority of the provider (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub provider_ca: Option<PathBuf>,
+    /// Seconds between two comparisons
+    #[arg(long, value_name = "SECONDS", env = "RESTIVE_RECONCILE_EVERY", default_value_t = 300)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub reconcile_every: u32,
+    /// Seconds that an event must be old: before, its webhook may be on its way
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, hide = true)]
+    pub reconcile_min_age: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ListForm {
+    /// GET /v1/events of restive
+    Restive,
+    /// GET /v1/events of Stripe
+    Stripe,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

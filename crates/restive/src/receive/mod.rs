@@ -5,6 +5,7 @@
 mod execute;
 mod forward;
 mod operate;
+mod reconcile;
 mod service;
 pub mod signing;
 
@@ -42,6 +43,7 @@ pub fn run(mut receive: Receive) -> anyhow::Result<ExitCode> {
     tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
     let verifier = signing::verifier(&receive.signing)?;
     let handler = Handler::read(&receive.handling)?;
+    let provider = reconcile::client(&receive.reconciliation)?;
     let (mut listeners, source) = Listeners::bind(&receive.listening)?;
     let folder = &receive.folder.data;
     data::make(folder).with_context(|| format!("{} cannot be created", folder.display()))?;
@@ -58,7 +60,12 @@ pub fn run(mut receive: Receive) -> anyhow::Result<ExitCode> {
         path: receive.path.clone(),
         log,
     });
-    data::block_on(serve(listeners, hook, inbox, handler, receive.handling))
+    let reconciling = provider
+        .map(|client| reconcile::start(inbox.clone(), client, &receive.reconciliation))
+        .transpose()?;
+    let done = data::block_on(serve(listeners, hook, inbox, handler, receive.handling));
+    drop(reconciling);
+    done
 }
 
 fn receiver(

@@ -2,7 +2,7 @@
 //! is processed, and only attempts that were in progress at a kill are repeated.
 
 use crate::chance::Chance;
-use crate::harness::{Server, Start, eventually};
+use crate::harness::{KEY, Server, Start, eventually};
 use crate::receive::{Receiving, SECRET};
 use crate::sink::Sink;
 use serde_json::{Value, json};
@@ -43,6 +43,45 @@ fn logged(provider: &Server) -> HashSet<String> {
 }
 
 #[test]
+fn events_that_no_webhook_brought_are_fetched_once() {
+    let (provider, handler) = (Server::bookshop(), Sink::start());
+    for number in 0..120 {
+        provider.book(&format!("book {number}"));
+    }
+    let (url, api) = (handler.url(), provider.url(""));
+    let arguments = [
+        "--forward",
+        &url,
+        "--provider",
+        &api,
+        "--provider-key",
+        KEY,
+        "--provider-types",
+        "book.*",
+        "--reconcile-every",
+        "1",
+        "--reconcile-min-age",
+        "0",
+    ];
+    let receiving = Receiving::start(&arguments);
+    let processed = |count: u64| {
+        eventually("all are processed", || receiving.status()["processed"] == count);
+    };
+    processed(120);
+    provider.book("one more");
+    processed(121);
+    let folder = receiving.server.kill();
+    let receiving = Receiving::on(&folder, "127.0.0.1:0", SECRET, &arguments);
+    provider.book("the last");
+    eventually("the last is processed", || receiving.status()["processed"] == 122);
+    let ids: HashSet<String> = handler.received().iter().map(|request| request.id()).collect();
+    assert_eq!(ids, logged(&provider), "each event of the log, and no other");
+    assert_eq!(handler.received().len(), 122, "each once");
+    assert_eq!(receiving.status()["conflicts"], 0);
+    assert!(!receiving.server.log.lock().unwrap().contains(KEY), "the log shows the key");
+}
+
+#[test]
 fn every_event_is_processed_despite_kills_of_provider_and_receiver() {
     let mut chance = Chance::new(97);
     let handler = Sink::start();
@@ -58,7 +97,21 @@ fn every_event_is_processed_despite_kills_of_provider_and_receiver() {
     assert_ne!(secret, SECRET);
     let mut folder = receiving.server.kill();
     let (url, workers) = (handler.url(), WORKERS.to_string());
-    let arguments = ["--forward", &url, "--workers", &workers, "--retry-first", "5"];
+    // What the provider has given up, or lost by a disabled endpoint, is fetched from its log.
+    let arguments = [
+        "--forward",
+        &url,
+        "--workers",
+        &workers,
+        "--retry-first",
+        "5",
+        "--provider-types",
+        "book.*",
+        "--reconcile-every",
+        "2",
+        "--reconcile-min-age",
+        "1",
+    ];
     let start = |folder: &_| Receiving::on(folder, &address, &secret, &arguments);
     let mut receiving = start(&folder);
     for kill in 0..KILLS {

@@ -128,6 +128,9 @@ fn another_body_with_a_known_id_is_recorded_and_never_processed() {
     assert_eq!((stats.conflicts, stats.pending, stats.processed), (2, 0, 1));
     // A list of the provider may write an event in another way.
     assert_eq!(block_on(inbox.accept_listed(other)).unwrap(), Accepted::Known);
+    assert_eq!(block_on(inbox.accept_listed(event("evt_2"))).unwrap(), Accepted::New);
+    let delivered = about("evt_2", "written otherwise", None);
+    assert_eq!(inbox.accept_blocking(delivered).unwrap(), Accepted::Known);
 }
 
 #[test]

@@ -81,76 +81,88 @@ fn events_that_no_webhook_brought_are_fetched_once() {
     assert!(!receiving.server.log.lock().unwrap().contains(KEY), "the log shows the key");
 }
 
+/// Kills one of the two under load, and starts it again.
+struct Pair {
+    provider: Server,
+    receiving: Receiving,
+    /// The command line of the receiver, without its folder.
+    address: String,
+    secret: String,
+    arguments: Vec<String>,
+}
+
+impl Pair {
+    fn kill(mut self, kill: usize, enough: usize) -> Pair {
+        let made = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            let (provider, made) = (&self.provider, &made);
+            scope.spawn(move || create(provider, enough * 2, made));
+            eventually("there is load", || made.load(Ordering::Relaxed) >= enough);
+            let victim =
+                if kill.is_multiple_of(2) { &self.receiving.server } else { &self.provider };
+            victim.signal("-KILL");
+        });
+        if kill.is_multiple_of(2) {
+            let folder = self.receiving.server.kill();
+            let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+            self.receiving = Receiving::on(&folder, &self.address, &self.secret, &arguments);
+        } else {
+            let address = self.provider.address;
+            self.provider = Start::bookshop().on(&self.provider.kill()).at(address).go();
+        }
+        self
+    }
+}
+
+/// How often the handler was called for each event.
+fn called(handler: &Sink) -> HashMap<String, usize> {
+    let mut calls: HashMap<String, usize> = HashMap::new();
+    for request in handler.of("book.created") {
+        *calls.entry(request.header("webhook-id").unwrap().to_owned()).or_default() += 1;
+    }
+    calls
+}
+
 #[test]
 fn every_event_is_processed_despite_kills_of_provider_and_receiver() {
     let mut chance = Chance::new(97);
-    let handler = Sink::start();
-    let mut provider = Server::bookshop();
-    let receiving = Receiving::start(&["--store-only"]);
-    let address = receiving.server.address.to_string();
+    let (handler, provider) = (Sink::start(), Server::bookshop());
+    let starting = Receiving::start(&["--store-only"]);
+    let address = starting.server.address.to_string();
     let endpoint = json!({
-        "url": receiving.url(), "enabled_events": ["book.*"],
+        "url": starting.url(), "enabled_events": ["book.*"],
         "retry_schedule": [1, 1, 1, 1, 1, 1, 1, 1, 1, 1], "max_in_flight": 8,
     });
     let endpoint = provider.post("/v1/webhook-endpoints", endpoint).expect(201);
     let secret = endpoint["secret"].as_str().unwrap().to_owned();
-    assert_ne!(secret, SECRET);
-    let mut folder = receiving.server.kill();
-    let (url, workers) = (handler.url(), WORKERS.to_string());
-    // What the provider has given up, or lost by a disabled endpoint, is fetched from its log.
-    let arguments = [
-        "--forward",
-        &url,
-        "--workers",
-        &workers,
-        "--retry-first",
-        "5",
-        "--provider-types",
-        "book.*",
-        "--reconcile-every",
-        "2",
-        "--reconcile-min-age",
-        "1",
-    ];
-    let start = |folder: &_| Receiving::on(folder, &address, &secret, &arguments);
-    let mut receiving = start(&folder);
+    let folder = starting.server.kill();
+    // What no webhook brings is fetched from the provider's log.
+    let text = format!(
+        "--forward {} --workers {WORKERS} --retry-first 5 --provider {} --provider-key {KEY} \
+         --provider-types book.* --reconcile-every 2 --reconcile-min-age 1",
+        handler.url(),
+        provider.url("")
+    );
+    let arguments: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+    let shown: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let receiving = Receiving::on(&folder, &address, &secret, &shown);
+    let mut pair = Pair { provider, receiving, address, secret, arguments };
     for kill in 0..KILLS {
-        let made = AtomicUsize::new(0);
-        let enough = 15 + chance.below(40);
-        std::thread::scope(|scope| {
-            let (provider, made) = (&provider, &made);
-            scope.spawn(move || create(provider, enough * 2, made));
-            eventually("there is load", || made.load(Ordering::Relaxed) >= enough);
-            let victim = if kill % 2 == 0 { &receiving.server } else { provider };
-            victim.signal("-KILL");
-        });
-        match kill % 2 {
-            0 => {
-                folder = receiving.server.kill();
-                receiving = start(&folder);
-            }
-            _ => provider = Start::bookshop().on(&provider.kill()).go(),
-        }
+        pair = pair.kill(kill, 15 + chance.below(40));
     }
+    let Pair { provider, receiving, .. } = pair;
     let logged = logged(&provider);
-    let calls = || {
-        let mut calls: HashMap<String, usize> = HashMap::new();
-        for request in handler.of("book.created") {
-            *calls.entry(request.header("webhook-id").unwrap().to_owned()).or_default() += 1;
-        }
-        calls
-    };
     eventually("every event was processed", || {
-        let calls = calls();
+        let calls = called(&handler);
         logged.iter().all(|id| calls.contains_key(id))
     });
     eventually("nothing is pending", || receiving.status()["pending"] == 0);
     eventually("all of it is settled", || {
         provider.get("/v1/events?delivery=pending").expect(200)["data"] == Value::Array(Vec::new())
     });
-    assert_eq!(receiving.status()["dead"], 0);
-    assert_eq!(receiving.status()["conflicts"], 0);
-    let calls = calls();
+    let status = receiving.status();
+    assert_eq!((&status["dead"], &status["conflicts"]), (&json!(0), &json!(0)));
+    let calls = called(&handler);
     assert!(calls.keys().all(|id| logged.contains(id)), "an event that is not in the log");
     assert!(logged.len() > KILLS * 15, "there was load: {}", logged.len());
     // A handler that knows the ids it has processed has each effect once; repeated calls are those

@@ -71,6 +71,7 @@ fn name(result: Result<(), Fault>) -> (&'static str, Option<u64>) {
         Err(Fault::TooOld { skew_seconds }) => ("too_old", Some(skew_seconds)),
         Err(Fault::TooNew { skew_seconds }) => ("too_new", Some(skew_seconds)),
         Err(Fault::NoMatch) => ("no_match", None),
+        Err(other) => panic!("no name for {other:?}"),
     }
 }
 

@@ -3,7 +3,7 @@
 from ._collection import AsyncCollection, Collection
 from ._core import Key, AsyncKey, Meta, Record, meta, path
 from ._lists import AsyncList, List, Page
-from ._types import Event, EventData, EventRequest
+from ._event import Event, EventData, EventRequest
 from .aio import AsyncClient
 from .client import Client
 from .errors import (

@@ -6,7 +6,10 @@ export interface NewEvent {
   type: string;
   /** JSON text, as it was received. */
   body: string;
-  /** Equal for all deliveries of the same event. */
+  /**
+   * Equal for all deliveries of the same event. Empty if it cannot be compared: a list may show an
+   * event in another version than its endpoint receives.
+   */
   fingerprint: string;
   /** `reconcile`: read from the provider's API. */
   source: "webhook" | "reconcile";
@@ -63,6 +66,11 @@ export interface InboxStore {
 /** How long ids are remembered: longer than the provider keeps events (30 days and 7 more). */
 export const REMEMBER_MS = 40 * 24 * 3600 * 1000;
 
+/** Whether two fingerprints may be of the same event. */
+export function isSame(one: string, other: string): boolean {
+  return one === "" || other === "" || one === other;
+}
+
 export interface Entry {
   id: string;
   type: string;
@@ -93,7 +101,7 @@ export class MemoryStore implements InboxStore {
   protected check(event: NewEvent): "known" | "different" | undefined {
     const known = this.entries.get(event.id);
     if (!known) return undefined;
-    return known.fingerprint === event.fingerprint ? "known" : "different";
+    return isSame(known.fingerprint, event.fingerprint) ? "known" : "different";
   }
 
   protected insert({ id, type, body, fingerprint }: Omit<NewEvent, "source">, at: number): void {

@@ -2,6 +2,7 @@
 // `node:sqlite` (Node 22.5 and later) and with `better-sqlite3`.
 
 import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
+import { isSame } from "../inbox.js";
 
 /** The part of a synchronous SQLite library that is needed. */
 export interface SqliteDatabase {
@@ -47,7 +48,7 @@ export class SqliteStore implements InboxStore {
     if (Number(insert.run(id, type, body, fingerprint, Date.now()).changes) > 0) return "stored";
     const find = this.#db.prepare("SELECT fingerprint FROM restive_inbox WHERE id = ?");
     const known = find.get(id) as { fingerprint: string } | undefined;
-    return known?.fingerprint === fingerprint ? "known" : "different";
+    return known && isSame(known.fingerprint, fingerprint) ? "known" : "different";
   }
 
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {

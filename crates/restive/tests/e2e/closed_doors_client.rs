@@ -161,6 +161,18 @@ fn a_restricted_key_sends_only_events_to_an_endpoint_that_it_may_read() {
             assert!(error["message"].as_str().unwrap().contains("events:read"), "{error}");
         }
     }
+}
+
+#[test]
+fn a_restricted_key_has_no_events_sent_elsewhere_that_it_may_not_read() {
+    let server = Start::schema(EVENTS).go();
+    let sink = Sink::start();
+    sink.will(Manner::status(200));
+    let url = json!(sink.url());
+    let with = |key: &str, method: &str, path: &str, body: &Value| -> Answer {
+        server.ask(method, path).key(key).json(body).send()
+    };
+    let (endpoints, books) = ("webhook-endpoints:write", "books:read");
     let all = server.make("/v1/webhook-endpoints", json!({"url": url, "enabled_events": ["*"]}));
     let some = json!({"url": url, "enabled_events": ["book.*"]});
     let some = server.make("/v1/webhook-endpoints", some);

@@ -76,8 +76,8 @@ pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(
     }
 }
 
-/// The refusal to send elsewhere what waits for an endpoint: retries, replays and loaded events, also
-/// of types that the endpoint no longer enables.
+/// The refusal to send elsewhere what waits for an endpoint: retries, replays and loaded events,
+/// also of types that the endpoint no longer enables.
 fn moved() -> Problem {
     let message = format!(
         "A key that changes the `url` of an endpoint needs the scope `{EVENTS}:read`: deliveries \

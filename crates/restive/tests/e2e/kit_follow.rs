@@ -325,6 +325,20 @@ fn a_token_that_expires_is_replaced_without_losing_an_event() {
 }
 
 #[test]
+fn a_follower_without_a_position_starts_now_on_every_channel() {
+    let server = quick().go();
+    for channel in channels() {
+        write(&server, "before");
+        run(async {
+            let mut follower = follower(&server.url(""), channel).build();
+            nothing_more(&mut follower).await;
+            write(&server, "after");
+            assert_eq!(text(&next(&mut follower).await), "after");
+        });
+    }
+}
+
+#[test]
 fn a_connection_that_falls_silent_is_replaced() {
     let server = quick().go();
     for channel in [Channel::ServerSentEvents, Channel::WebSocket] {

@@ -1,7 +1,7 @@
 //! Reconciliation against the real server and against an API in Stripe's form.
 
 use crate::harness::{KEY, Server};
-use crate::kit_client::{client_of, run};
+use crate::kit_client::run;
 use crate::relay::{Plan, Relay};
 use restive_kit::client::Client;
 use restive_kit::reconcile::{Event, Offered, Reconciler, Restive, Sink, Stripe};
@@ -105,7 +105,6 @@ fn a_provider_that_answers_nonsense_fails_the_run_and_the_next_one_finds_everyth
         let error = reconciler.run_once().await.unwrap_err().to_string();
         assert!(error.contains("invalid_api_key"), "{error}");
     });
-    drop(client_of(&server));
 }
 
 /// Stripe's list of events: newest first, `starting_after`, `ending_before`, `has_more`.

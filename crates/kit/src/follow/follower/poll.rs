@@ -17,6 +17,10 @@ const AFTER_ERROR: Duration = Duration::from_secs(3);
 /// stopping, or a proxy answered.
 const SOON: Duration = Duration::from_secs(1);
 
+/// Ahead of every log: the server answers with its current position, where a follower without one
+/// begins.
+const AHEAD: &str = "9007199254740991";
+
 #[derive(Default)]
 pub(super) struct Poll {
     /// When the next request is sent.
@@ -38,12 +42,9 @@ impl Follower {
         let begin = Instant::now();
         let mut request = self.client.get(&format!("/api/{feed}"));
         request = request.query("limit", &PAGE.to_string());
-        if let Some(position) = &self.received {
-            request = request.query("since", position);
-            // Without a position, the response is not held.
-            if interval.is_none() {
-                request = request.query("wait", "true").timeout(HELD);
-            }
+        request = request.query("since", self.received.as_deref().unwrap_or(AHEAD));
+        if interval.is_none() {
+            request = request.query("wait", "true").timeout(HELD);
         }
         let response = match request.send_attempt().await {
             Ok(response) => response,
@@ -99,7 +100,12 @@ impl Follower {
             (self.on_status)(Status::Connected);
         }
         self.backoff.reset();
-        if response.header("x-stream-gap") == Some("true") {
+        let gap = response.header("x-stream-gap") == Some("true");
+        if gap && self.received.is_none() {
+            self.push_position(position);
+            return Ok(0);
+        }
+        if gap {
             let gap = Gap {
                 // The response does not tell which of the two.
                 reason: "other_epoch".to_owned(),

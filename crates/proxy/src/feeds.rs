@@ -108,19 +108,23 @@ impl Session<'_> {
                 Some(Err(_)) => return "the connection broke or was silent",
                 Some(Ok(piece)) => rest.extend_from_slice(&piece),
             }
-            let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
-                if rest.len() > MAX_LINE_BYTES {
-                    return "a line is too long";
-                }
-                continue;
-            };
-            let lines: Vec<u8> = rest.drain(..=end).collect();
-            let Ok(lines) = std::str::from_utf8(&lines) else { return "it is no text" };
-            for line in lines.lines() {
-                if self.take(line).is_none() {
-                    return "a line is not understood";
-                }
+            if let Err(why) = self.take_lines(&mut rest) {
+                return why;
             }
+        }
+    }
+
+    /// Takes the whole lines; the rest of the last one stays.
+    fn take_lines(&mut self, rest: &mut Vec<u8>) -> Result<(), &'static str> {
+        let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else {
+            let is_short = rest.len() <= MAX_LINE_BYTES;
+            return if is_short { Ok(()) } else { Err("a line is too long") };
+        };
+        let lines: Vec<u8> = rest.drain(..=end).collect();
+        let lines = std::str::from_utf8(&lines).map_err(|_| "it is no text")?;
+        match lines.lines().all(|line| self.take(line).is_some()) {
+            true => Ok(()),
+            false => Err("a line is not understood"),
         }
     }
 
@@ -169,6 +173,13 @@ mod tests {
         for line in ["", "current", "current x", "change", "change 8 x", "change 8  a", "more 1"] {
             assert!(session.take(line).is_none(), "{line}");
         }
+        let mut rest = b"current 8\ncurr".to_vec();
+        assert!(session.take_lines(&mut rest).is_ok() && rest == b"curr");
+        rest.extend_from_slice(b"ent 9\nmore 1\n");
+        assert!(session.take_lines(&mut rest).is_err());
+        assert!(session.take_lines(&mut vec![b'x'; MAX_LINE_BYTES]).is_ok());
+        assert!(session.take_lines(&mut vec![b'x'; MAX_LINE_BYTES + 1]).is_err());
+        assert!(session.take_lines(&mut vec![0xff, b'\n']).is_err());
         drop(session);
         assert!(!link.is_open() && link.basis(Instant::now()).is_none());
     }

@@ -204,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn a_response_that_depends_on_too_much_or_nothing_is_validated() {
+        let link = open();
+        let basis = link.basis(Instant::now()).unwrap();
+        for (count, expected) in
+            [(0, false), (1, true), (MAX_DEPENDS, true), (MAX_DEPENDS + 1, false)]
+        {
+            let depends = vec![1; count];
+            let said = Said { seconds: 60, depends, ..Said::default() };
+            assert_eq!(Evidence::new(&link, &basis, &said).is_some(), expected, "{count}");
+        }
+    }
+
+    #[test]
     fn entries_of_an_account_wait_for_its_own_writes() {
         let link = open();
         let now = Instant::now();

@@ -199,3 +199,47 @@ impl Drop for Effect {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn headers(key: &str) -> HeaderMap {
+        HeaderMap::from_iter([(AUTHORIZATION, key.parse().unwrap())])
+    }
+
+    #[test]
+    fn a_write_whose_effect_is_not_known_puts_what_was_read_before_in_doubt() {
+        let follow = Follow::new(Some(HeaderValue::from_static("secret")));
+        let link = Arc::new(Link::default());
+        link.open(HeaderValue::from_static("token"), 1);
+        let own = headers("Bearer a");
+        let read = |headers: &HeaderMap, sent: Instant| {
+            let basis = link.basis(sent).unwrap();
+            let said = HeaderValue::from_static("position=1; scope=1; seconds=60; depends=7");
+            let said = Said::parse(&said).unwrap();
+            follow.exact(Evidence::new(&link, &basis, &said), headers).unwrap()
+        };
+        let place = |headers: &HeaderMap| follow.credential(headers) as usize % CREDENTIALS;
+        let others = (0..).map(|number| headers(&format!("Bearer b{number}")));
+        let other = others.into_iter().find(|other| place(other) != place(&own)).unwrap();
+        let sent = Instant::now();
+        let (before, foreign) = (read(&own, sent), read(&other, sent));
+        let holds =
+            |exact: &Exact, headers: &HeaderMap| follow.confirms(exact, headers, Instant::now());
+        assert!(follow.write(&Method::GET, &own).is_none(), "it changes nothing");
+        let mut known = follow.write(&Method::POST, &own).unwrap();
+        known.known();
+        drop(known);
+        assert!(holds(&before, &own));
+        drop(follow.write(&Method::POST, &own).unwrap());
+        assert!(!holds(&before, &own));
+        assert!(holds(&foreign, &other), "another credential");
+        // What is read after the write shows its effect, or the feed reports it.
+        let after = read(&own, Instant::now() + Duration::from_millis(5));
+        assert!(holds(&after, &own));
+        assert!(follow.write(&Method::POST, &own).is_some());
+        assert!(Follow::new(None).write(&Method::POST, &own).is_none());
+    }
+}

@@ -556,6 +556,24 @@ fn the_feed_is_for_the_operators_proxies_only() {
         assert!(text.starts_with(expected), "{header:?}: {text}");
         assert_eq!(text.contains("hello "), header == Some(SECRET), "{text}");
     }
+    // Feeds are limited, and a place is free again when its proxy has left.
+    let open = || {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head =
+            format!("GET /edge/changes HTTP/1.1\r\nhost: a\r\nrestive-edge: {SECRET}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).unwrap();
+        (stream, String::from_utf8_lossy(&begin).into_owned())
+    };
+    let mut open_feeds = Vec::new();
+    eventually("all places are taken", || {
+        open_feeds.push(open());
+        open_feeds.last().unwrap().1 == "HTTP/1.1 503"
+    });
+    assert!((60..=65).contains(&open_feeds.len()), "{}", open_feeds.len());
+    drop(open_feeds);
     let measured = before(&[server.address]);
     let through = ask(&measured.proxy, Some(SECRET));
     assert!(through.starts_with("HTTP/1.1 403 "), "clients cannot send it: {through}");

@@ -581,7 +581,7 @@ class _Envelope(TypedDict):
     pending_webhooks: int
     request: _Request"#;
     text.lines(lines);
-    data(text, "_Published", "dict[str, Any]");
+    data(text, "_Any", "dict[str, Any]");
     for resource in &contract.resources {
         data(text, &format!("_{}", resource.base), &resource.base);
     }
@@ -627,7 +627,7 @@ fn data(text: &mut Text, name: &str, record: &str) {
 }
 
 fn data_type(contract: &Contract, event: &Event) -> String {
-    let name = event.resource.map_or("Published", |place| &contract.resources[place].base);
+    let name = event.resource.map_or("Any", |place| &contract.resources[place].base);
     let kind = if event.has_previous { "Change" } else { "Data" };
     format!("_{name}{kind}")
 }

@@ -96,7 +96,7 @@ pub fn generate(contract: &Contract) -> String {
 }
 
 const HEAD: &str = r#"
-#![allow(dead_code, unused_imports, reason = "a program uses some of the operations")]
+#![allow(dead_code, unused_imports, clippy::all, reason = "generated for every program")]
 
 use restive_kit::client::{Client, Error, Method, Records, Request};
 use serde::de::DeserializeOwned;

@@ -78,6 +78,7 @@ mod filters;
 mod formulas;
 mod gauges;
 mod generate;
+mod generated_rust;
 mod h2;
 mod h2_storms;
 mod h3;

@@ -329,13 +329,13 @@ class _Envelope(TypedDict):
     request: _Request
 
 
-class _PublishedData(TypedDict):
+class _AnyData(TypedDict):
     """If the record was erased, only `id`, `object` and `erased` are in `object`."""
 
     object: dict[str, Any]
 
 
-class _PublishedChange(_PublishedData, total=False):
+class _AnyChange(_AnyData, total=False):
     # Old values of the fields that changed.
     previous_attributes: dict[str, Any]
 
@@ -518,7 +518,7 @@ class ReportReadyEvent(_Envelope):
     """A report was created."""
 
     type: Literal["report.ready"]
-    data: _PublishedChange
+    data: _AnyChange
 
 
 class ReviewCreatedEvent(_Envelope):

@@ -465,13 +465,13 @@ class _Envelope(TypedDict):
     request: _Request
 
 
-class _PublishedData(TypedDict):
+class _AnyData(TypedDict):
     """If the record was erased, only `id`, `object` and `erased` are in `object`."""
 
     object: dict[str, Any]
 
 
-class _PublishedChange(_PublishedData, total=False):
+class _AnyChange(_AnyData, total=False):
     # Old values of the fields that changed.
     previous_attributes: dict[str, Any]
 
@@ -623,21 +623,21 @@ class Event1a2bEvent(_Envelope):
     """Begins with a digit. */ \"\"\""""
 
     type: Literal["1a.2b"]
-    data: _PublishedChange
+    data: _AnyChange
 
 
 class ABCEvent(_Envelope):
     """The event `a.b_c`."""
 
     type: Literal["a.b_c"]
-    data: _PublishedChange
+    data: _AnyChange
 
 
 class ABCEvent2(_Envelope):
     """The event `a_b.c`."""
 
     type: Literal["a_b.c"]
-    data: _PublishedChange
+    data: _AnyChange
 
 
 class EverythingCreatedEvent(_Envelope):
@@ -735,7 +735,7 @@ class MessageCreatedEventEvent(_Envelope):
     """The event `message_created.event`."""
 
     type: Literal["message_created.event"]
-    data: _PublishedChange
+    data: _AnyChange
 
 
 # Every event, told apart by `type`: in webhooks and in the log.

@@ -122,10 +122,12 @@ pub(crate) fn apply(
     all: &Compressing,
 ) {
     let Response { status, headers, body, .. } = response;
-    // The response to HEAD has the fields of the one to GET (RFC 9110 9.3.2).
-    let length_bytes = match is_head {
-        true => headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok()),
-        false => body.length_bytes(),
+    // The response to HEAD has the fields of the one to GET (RFC 9110 9.3.2): its body is that of
+    // the GET, or is empty and has been measured by the server.
+    let measured = || headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok();
+    let length_bytes = match body.length_bytes() {
+        None | Some(0) if is_head => measured(),
+        length_bytes => length_bytes,
     };
     if !is_compressible(*status, headers, length_bytes) {
         return;

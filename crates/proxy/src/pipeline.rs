@@ -141,9 +141,9 @@ impl Proxy {
             Err(failure) => (failure.response(&id), Some(failure.code), None),
         };
         let completion = Completion {
-            route: seen.route.map(|served| served.route.clone()),
-            asked,
-            compressing: self.compressing.clone(),
+            route: seen.route.map(|served| &served.route),
+            asked: &asked,
+            compressing: &self.compressing,
             secures: seen.site.is_none_or(|site| site.security_headers).then_some(is_secure),
         };
         let is_later = matches!(response.body, Payload::Later(_));
@@ -280,6 +280,7 @@ impl Proxy {
 }
 
 /// What of a request decides about the form of its response.
+#[derive(Clone)]
 struct Asked {
     origin: Option<HeaderValue>,
     coding: Option<Coding>,
@@ -297,23 +298,24 @@ impl Asked {
 }
 
 /// Adds to a response what depends on its client. A cache before this knows none.
-struct Completion {
-    route: Option<Arc<Route>>,
-    asked: Asked,
-    compressing: Compressing,
+#[derive(Clone, Copy)]
+struct Completion<'a> {
+    route: Option<&'a Arc<Route>>,
+    asked: &'a Asked,
+    compressing: &'a Compressing,
     /// Whether the uniform headers are added, and whether the client uses TLS.
     secures: Option<bool>,
 }
 
-impl Completion {
+impl Completion<'_> {
     fn apply(&self, response: &mut Response, id: &str) {
-        if let Some(route) = &self.route {
+        if let Some(route) = self.route {
             if let Some(cors) = &route.cors {
                 cors::apply(cors, self.asked.origin.as_ref(), &mut response.headers);
             }
             if route.compress {
-                let Asked { coding, is_head, .. } = self.asked;
-                compress::apply(response, coding, is_head, &self.compressing);
+                let Asked { coding, is_head, .. } = *self.asked;
+                compress::apply(response, coding, is_head, self.compressing);
             }
         }
         if let Some(is_secure) = self.secures {
@@ -329,9 +331,12 @@ impl Completion {
     /// The same for a response that waits for something to happen: the service in this process has
     /// given back what it needed so far, and so does the proxy.
     fn later(self, answer: Answer<'static>, id: String) -> Response {
+        let (route, secures) = (self.route.cloned(), self.secures);
+        let (asked, compressing) = (self.asked.clone(), self.compressing.clone());
         let later = Box::pin(async move {
             let mut response = answer.await;
-            self.apply(&mut response, &id);
+            let (route, asked, compressing) = (route.as_ref(), &asked, &compressing);
+            Completion { route, asked, compressing, secures }.apply(&mut response, &id);
             response
         });
         Response { body: Payload::Later(later), ..Response::default() }

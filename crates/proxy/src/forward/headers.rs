@@ -12,7 +12,7 @@ use http::header::{
     SEC_WEBSOCKET_KEY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE, TRAILER, TRANSFER_ENCODING,
     UPGRADE, VIA, WWW_AUTHENTICATE,
 };
-use http::{HeaderMap, HeaderValue, Version};
+use http::{HeaderMap, HeaderValue, StatusCode, Version};
 
 use wire::tls::ClientCertificate;
 
@@ -251,6 +251,18 @@ fn nominated(headers: &HeaderMap) -> Vec<String> {
     let options = values.flat_map(|text| text.split(',')).map(str::trim);
     let options = options.filter(|option| !option.is_empty()).map(str::to_ascii_lowercase);
     options.filter(|option| !matches!(option.as_str(), "close" | "keep-alive")).collect()
+}
+
+/// A 426 names the protocol that the server wants (RFC 9110 15.5.22): only WebSockets have tunnels.
+pub(crate) fn keep_required_upgrade(
+    status: StatusCode,
+    upgrade: Option<&HeaderValue>,
+    headers: &mut HeaderMap,
+) {
+    let upgrade = upgrade.filter(|upgrade| is_websocket(upgrade));
+    if let Some(upgrade) = upgrade.filter(|_| status == StatusCode::UPGRADE_REQUIRED) {
+        headers.insert(UPGRADE, upgrade.clone());
+    }
 }
 
 fn is_websocket(value: &HeaderValue) -> bool {

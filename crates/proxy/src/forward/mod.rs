@@ -313,6 +313,7 @@ impl Forward<'_> {
         let Opened { status, headers: mut fields, mut flow, tunnel, .. } = opened;
         let upgrade = fields.get(http::header::UPGRADE).cloned();
         headers::response(&mut fields, &self.route.response_headers);
+        headers::keep_required_upgrade(status, upgrade.as_ref(), &mut fields);
         let body = match tunnel {
             Some(tunnel) => {
                 in_progress.becomes_stream();

@@ -235,6 +235,22 @@ const RESPONSES: &[Response] = &[
         &[],
     ),
     (
+        "9110 15.5.22: 426 names the protocol that is wanted",
+        GET,
+        "HTTP/1.1 426 Upgrade Required\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
+         content-length: 0\r\n\r\n",
+        &["HTTP/1.1 426 ", "\r\nupgrade: websocket\r\n"],
+        &[],
+    ),
+    (
+        "9110 7.8: and no other protocol",
+        GET,
+        "HTTP/1.1 426 Upgrade Required\r\nupgrade: TLS/1.3\r\nconnection: upgrade\r\n\
+         content-length: 0\r\n\r\n",
+        &["HTTP/1.1 426 "],
+        &["TLS/1.3"],
+    ),
+    (
         "9112 2.3: the proxy sends its own version",
         GET,
         "HTTP/1.0 200 OK\r\ncontent-length: 2\r\n\r\nok",

@@ -231,10 +231,10 @@ function parseEvent(body: Uint8Array): Record<string, unknown> | string {
   return value as Record<string, unknown>;
 }
 
-/** The id of the message is signed only in Standard Webhooks. */
+/** The signed id of the message, which Standard Webhooks has: the body's may be that of a record. */
 function defaultId(event: Record<string, unknown>, verified: Verified): string | undefined {
   const id = event["id"];
-  return typeof id === "string" ? id : verified.id;
+  return verified.id ?? (typeof id === "string" ? id : undefined);
 }
 
 /**

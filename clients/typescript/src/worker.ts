@@ -88,7 +88,7 @@ export class Worker {
         busy = await this.once();
       } catch (error) {
         // The store failed. The event keeps its lease and is due again afterwards.
-        this.#options.onError?.(error, { id: "", type: "", body: "", attempt: 0 }, false);
+        this.#report(error, { id: "", type: "", body: "", attempt: 0 }, false);
       }
       if (!busy) await pause(await this.#idle(), signal).catch(() => undefined);
     }
@@ -125,6 +125,14 @@ export class Worker {
     const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
     const retryAt = delay === undefined ? undefined : Date.now() + delay;
     await this.#store.fail(event.id, text, retryAt);
-    this.#options.onError?.(error, event, delay === undefined);
+    this.#report(error, event, delay === undefined);
+  }
+
+  #report(error: unknown, event: QueuedEvent, dead: boolean): void {
+    try {
+      this.#options.onError?.(error, event, dead);
+    } catch {
+      // What fails in the report must not end the worker.
+    }
   }
 }

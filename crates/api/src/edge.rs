@@ -329,7 +329,7 @@ pub(crate) fn attest(
     }
     let is_shown = status == StatusCode::OK || status == StatusCode::NOT_MODIFIED;
     if let Some(parts) = trace.dependencies.as_ref().filter(|_| is_shown) {
-        depend(&mut text, parts, seconds_valid(trace));
+        depend(&mut text, &parts.0, seconds_valid(trace));
     } else if let Some((part, seconds)) = refusal(request)
         && let Some(path) = collection_path(schema, trace)
     {

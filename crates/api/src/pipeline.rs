@@ -11,7 +11,7 @@ use crate::request::RequestInfo;
 use crate::respond::{self, Reply};
 use crate::route::{self, Channel, Route, Router, Target};
 use crate::services::{Given, Services};
-use crate::trace::{Request, Trace};
+use crate::trace::{Dependencies, Request, Trace};
 use crate::{AccessLog, Actions, Outside, Settings};
 use crate::{account, channel, edge, idempotency, negotiate, replay, scope};
 use bytes::Bytes;
@@ -278,7 +278,8 @@ async fn resource(
     };
     let reply = operation::run(Operation { services, request: &info }).await?;
     if trace.is_followed {
-        trace.dependencies = edge::dependencies(&services.schema, &info);
+        let parts = edge::dependencies(&services.schema, &info);
+        trace.dependencies = parts.map(|parts| Box::new(Dependencies(parts)));
     }
     check_read(&info.method, &info.headers, reply)
 }

@@ -54,8 +54,12 @@ pub(crate) struct Trace {
     /// Whether the request comes from a proxy that reads the feed of changes.
     pub(crate) is_followed: bool,
     /// What the response depends on, for such a proxy.
-    pub(crate) dependencies: Option<Vec<u64>>,
+    pub(crate) dependencies: Option<Box<Dependencies>>,
 }
+
+/// Hashes of what a response depends on. Boxed where it is kept: few requests have any, and a held
+/// poll must stay small.
+pub(crate) struct Dependencies(pub(crate) Vec<u64>);
 
 impl Trace {
     pub(crate) fn new(now: Timestamp, uptime: Duration) -> Trace {

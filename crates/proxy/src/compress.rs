@@ -283,6 +283,9 @@ impl Encoder {
 /// A body that is compressed while it is sent.
 struct Compressed {
     chunks: Box<dyn Chunks>,
+    /// Of the last piece, what is not compressed yet: an encoder that is given much at once
+    /// allocates much.
+    rest: Bytes,
     encoder: Encoder,
     /// Something was written since the last flush.
     is_held: bool,
@@ -294,7 +297,9 @@ impl Compressed {
     fn payload(chunks: Box<dyn Chunks>, coding: Coding, place: Place) -> Payload {
         let encoder = Encoder::new(coding, Vec::new());
         let (is_held, is_over) = (false, false);
-        Payload::Stream(Box::new(Compressed { chunks, encoder, is_held, is_over, _place: place }))
+        let rest = Bytes::new();
+        let body = Compressed { chunks, rest, encoder, is_held, is_over, _place: place };
+        Payload::Stream(Box::new(body))
     }
 
     fn take(&mut self) -> Option<Bytes> {
@@ -307,19 +312,22 @@ impl Chunks for Compressed {
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Cut>>> {
         let mut taken = 0;
         while !self.is_over {
-            match self.chunks.poll_chunk(cx) {
-                Poll::Ready(Some(Ok(piece))) => {
-                    taken += piece.len();
-                    self.is_held |= !piece.is_empty();
-                    self.encoder.write(&piece).map_err(|_| Cut)?;
-                    if self.encoder.len() >= PIECE_BYTES {
-                        return Poll::Ready(self.take().map(Ok));
-                    }
-                    if taken >= TURN_BYTES {
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
+            if !self.rest.is_empty() {
+                let piece = self.rest.split_to(self.rest.len().min(AT_ONCE_BYTES));
+                taken += piece.len();
+                self.is_held = true;
+                self.encoder.write(&piece).map_err(|_| Cut)?;
+                if self.encoder.len() >= PIECE_BYTES {
+                    return Poll::Ready(self.take().map(Ok));
                 }
+                if taken >= TURN_BYTES {
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
+                continue;
+            }
+            match self.chunks.poll_chunk(cx) {
+                Poll::Ready(Some(Ok(piece))) => self.rest = piece,
                 Poll::Ready(Some(Err(cut))) => return Poll::Ready(Some(Err(cut))),
                 Poll::Ready(None) => {
                     self.encoder.finish().map_err(|_| Cut)?;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import threading
@@ -65,7 +66,9 @@ class _Steps:
 
     def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
         if self._on_error:
-            self._on_error(error, event, dead)
+            # What fails in the report must not end the worker.
+            with contextlib.suppress(Exception):
+                self._on_error(error, event, dead)
 
     def idle(self) -> float:
         next_due = self.store.next_due()
@@ -124,6 +127,10 @@ class Worker:
             self._handler(self._steps.check(event), Context(event.attempt))
         except Exception as error:
             self._steps.failed(event, error)
+            return True
+        except SystemExit as error:
+            # Only this thread would end, and nothing would be handled any more.
+            self._steps.failed(event, RuntimeError(f"the handler called sys.exit({error.code})"))
             return True
         finally:
             self._running.pop(event.id, None)

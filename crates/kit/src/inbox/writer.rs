@@ -100,6 +100,8 @@ impl Writer {
                 && (self.apply().is_err() || self.hand_out().is_err())
             {
                 self.not_before = Instant::now() + PAUSE;
+                // What was due before is due still.
+                self.next_due = Some(0);
             }
             self.clean_up();
         }
@@ -302,7 +304,8 @@ impl Writer {
             };
             if let Err(Some(claimed)) = sent {
                 self.free(claimed.number, claimed.event.resource.as_deref());
-                file::release(&self.file, claimed.number)?;
+                // Otherwise one attempt more is counted.
+                let _ = file::release(&self.file, claimed.number);
             }
         }
         Ok(())
@@ -328,6 +331,10 @@ impl Writer {
         });
         self.file.pragma_update(None, "synchronous", "FULL")?;
         let claimed = claimed?;
+        if claimed.len() < picked.len() {
+            // One that was not handed out may have kept others of its resource back.
+            self.next_due = Some(0);
+        }
         for one in &claimed {
             self.leased.insert(one.number);
             if let Some(resource) = &one.event.resource {
@@ -414,6 +421,10 @@ impl Writer {
         claimed: &Claimed,
         now: i64,
     ) -> rusqlite::Result<()> {
+        // Another process, or an operator, may have ended it since it was taken.
+        if file::load(&self.file, claimed.number)?.is_none() {
+            return Ok(());
+        }
         self.file.execute_batch("SAVEPOINT handler")?;
         let call = || handler(&self.file, &claimed.event);
         let result = catch_unwind(AssertUnwindSafe(call))

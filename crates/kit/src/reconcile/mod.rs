@@ -217,6 +217,7 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
         };
         let mut report = Report { through: until, ..Report::default() };
         let mut cursor: Option<String> = None;
+        let mut newest = since;
         for _ in 0..MAX_PAGES {
             let page = self.provider.page(since, cursor.as_deref()).await;
             let page = page.map_err(Error::Provider)?;
@@ -225,6 +226,7 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
                     continue;
                 }
                 let offered = self.sink.offer(event).await;
+                newest = newest.max(event.created);
                 report.checked += 1;
                 match offered.map_err(|error| Error::Sink(error.into()))? {
                     Offered::New => report.missed += 1,
@@ -241,7 +243,13 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
                 }
             }
         }
-        Err(Error::TooManyPages)
+        if newest <= since {
+            return Err(Error::TooManyPages);
+        }
+        // The next run goes on where this one ends.
+        report.through = newest.saturating_add(self.overlap.as_secs()).min(until);
+        self.through = Some(self.through.unwrap_or(0).max(report.through));
+        Ok(report)
     }
 
     /// Compares every `interval`, for ever. `done` receives the result of each run.

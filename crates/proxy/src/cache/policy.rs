@@ -12,10 +12,11 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use super::control::{Directives, seconds};
 
 /// Names of one request: a later client has its own.
-const PER_REQUEST: [HeaderName; 3] = [
+const PER_REQUEST: [HeaderName; 4] = [
     HeaderName::from_static("request-id"),
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("cache-status"),
+    HeaderName::from_static("restive-edge"),
 ];
 
 /// When a request was sent and its response came.

@@ -133,7 +133,9 @@ impl Link {
         let session = self.session.load(Ordering::Acquire);
         let position = self.position.load(Ordering::Acquire);
         let token = self.token.read().clone()?;
-        Some(Basis { token, session, position, sent })
+        // The token may be that of a later session than the position.
+        let is_same = self.session.load(Ordering::Acquire) == session;
+        is_same.then_some(Basis { token, session, position, sent })
     }
 
     pub(super) fn held(&self, evidence: &Evidence, now: Instant) -> Held {

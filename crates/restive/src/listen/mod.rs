@@ -13,7 +13,7 @@ use crate::{data, remote, text};
 use anyhow::Context as _;
 use api::Outside as _;
 use forward::Forwarder;
-use restive_kit::client::Client;
+use restive_kit::client::{ApiError, Client};
 use restive_kit::follow::{Channel, Event, Follower, Status, Update};
 use restive_kit::signature::Secret;
 use serde_json::value::RawValue;
@@ -157,7 +157,7 @@ async fn envelope(client: &Client, event: &Event) -> anyhow::Result<Envelope> {
                 let text = json!({ "object": "event", "type": kind, "data": { "object": record } });
                 return Ok(Envelope { id: format!("record_{id}"), kind, text: text.to_string() });
             }
-            Err(error) if error.api().is_some_and(|api| api.status < 500) => {
+            Err(error) if error.api().is_some_and(is_final) => {
                 return Err(error).context("an event of a feed cannot be read");
             }
             Err(error) => {
@@ -166,6 +166,12 @@ async fn envelope(client: &Client, event: &Event) -> anyhow::Result<Envelope> {
             }
         }
     }
+}
+
+/// Whether a repetition cannot help: the server itself refused, in its own words.
+fn is_final(error: &ApiError) -> bool {
+    let goes_away = matches!(error.status, 408 | 409 | 425 | 429);
+    error.status < 500 && !goes_away && !error.code.is_empty()
 }
 
 /// The first event of a record.

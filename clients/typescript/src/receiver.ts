@@ -231,10 +231,10 @@ function parseEvent(body: Uint8Array): Record<string, unknown> | string {
   return value as Record<string, unknown>;
 }
 
-/** The signed id of the message, which Standard Webhooks has: the body's may be that of a record. */
+/** The id of the message is signed only in Standard Webhooks. */
 function defaultId(event: Record<string, unknown>, verified: Verified): string | undefined {
   const id = event["id"];
-  return verified.id ?? (typeof id === "string" ? id : undefined);
+  return typeof id === "string" ? id : verified.id;
 }
 
 /**

@@ -176,9 +176,9 @@ def _no_constant(name: str) -> None:
 
 
 def _default_id(event: dict[str, Any], verified: Verified) -> str | None:
-    """The signed id of the message, which Standard Webhooks has: the body's may be a record's."""
+    """The id of the message is signed only in Standard Webhooks."""
     id = event.get("id")
-    return verified.id or (id if isinstance(id, str) else None)
+    return id if isinstance(id, str) else verified.id
 
 
 def fingerprint_of(event: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ pub(crate) use feed::{HOLD, STREAM_POSITION, held_ms, position, read_body};
 use key::Key;
 pub(crate) use key::{Asked, is_selecting, without_position};
 use metrics::Metrics;
-pub(crate) use polls::{Polls, Seat};
+pub(crate) use polls::{PollSlot, Polls};
 use present::Present;
 pub(crate) use reopen::{Reopen, Reopened, Reopening, is_event_stream};
 use ring::Joined;

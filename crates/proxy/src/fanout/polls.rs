@@ -116,7 +116,7 @@ enum Look {
 
 impl Polls {
     /// A poll has come.
-    pub(crate) fn enter(self: &Arc<Polls>, key: Key) -> Seat {
+    pub(crate) fn enter(self: &Arc<Polls>, key: Key) -> PollSlot {
         let mut table = self.table.lock();
         let feed = table.feeds.entry(key).or_default().clone();
         let shares = {
@@ -125,7 +125,7 @@ impl Polls {
             state.present > 1 || state.run.is_some()
         };
         let number = self.numbers.fetch_add(1, Relaxed);
-        Seat { polls: self.clone(), key, feed, shares, number }
+        PollSlot { polls: self.clone(), key, feed, shares, number }
     }
 
     /// The number of polls that wait here.
@@ -176,7 +176,7 @@ impl Table {
 }
 
 /// A poll in progress, until it is dropped.
-pub(crate) struct Seat {
+pub(crate) struct PollSlot {
     polls: Arc<Polls>,
     key: Key,
     feed: Arc<Feed>,
@@ -184,7 +184,7 @@ pub(crate) struct Seat {
     number: u64,
 }
 
-impl Seat {
+impl PollSlot {
     /// Whether it may wait here. A poll that is alone is held by the backend.
     pub(crate) fn shares(&self) -> bool {
         self.shares
@@ -229,7 +229,7 @@ pub(super) fn scattered(number: u64) -> u32 {
     (number.wrapping_add(1).wrapping_mul(GOLDEN) >> 32) as u32
 }
 
-impl Drop for Seat {
+impl Drop for PollSlot {
     fn drop(&mut self) {
         let mut table = self.polls.table.lock();
         self.feed.state.lock().present -= 1;

@@ -22,7 +22,7 @@ use wire::{Chunks, Cut, Exchange, Hints, Payload, Response, Service};
 use crate::balance::{Backend, InProgress, Pool};
 use crate::config::{Edits, Route, Timeouts};
 use crate::error::Failure;
-use crate::fanout::{self, Asked, Fanout, HOLD, STREAM_POSITION, Seat, is_event_stream};
+use crate::fanout::{self, Asked, Fanout, HOLD, PollSlot, STREAM_POSITION, is_event_stream};
 use crate::follow::{Basis, Evidence, Follow, RESTIVE_EDGE, Said};
 use crate::metrics::Outcome;
 use headers::Sender;
@@ -118,9 +118,9 @@ impl Forward<'_> {
             true => self.pool.introduced(from, to),
             false => Vec::new(),
         };
-        match self.seat(&call) {
+        match self.slot(&call) {
             // Boxed: other requests need no room for it.
-            Some(seat) => Box::pin(self.poll(seat, &mut call, &introduced)).await,
+            Some(slot) => Box::pin(self.poll(slot, &mut call, &introduced)).await,
             None => {
                 let (forwarded, is_attested) =
                     self.attempts(&mut call, &introduced, is_idempotent).await?;
@@ -136,7 +136,7 @@ impl Forward<'_> {
     }
 
     /// A place among the long polls that may share one, if the request is such a poll.
-    fn seat(&self, call: &Call<'_>) -> Option<Seat> {
+    fn slot(&self, call: &Call<'_>) -> Option<PollSlot> {
         let (fanout, path) = (self.fanout?, call.path.as_ref()?.as_str());
         let is_poll =
             call.method == Method::GET && waits(path) && call.body.declared_bytes() == Some(0);
@@ -156,11 +156,11 @@ impl Forward<'_> {
     /// it waits with them.
     async fn poll<'c>(
         &'c self,
-        seat: Seat,
+        slot: PollSlot,
         call: &mut Call<'c>,
         introduced: &'c [Target],
     ) -> Result<Forwarded, Failure> {
-        if !seat.shares() {
+        if !slot.shares() {
             return Ok(self.attempts(call, introduced, true).await?.0);
         }
         call.headers.insert(HOLD, HeaderValue::from_static("proxy"));
@@ -175,7 +175,7 @@ impl Forward<'_> {
         // To its end: the connection can then be used again.
         fanout::read_body(std::mem::take(body)).await;
         let time = Duration::from_millis(held_ms).min(self.route.timeouts.long_poll);
-        match seat.join(at, || Repeat::of(self, call)) {
+        match slot.join(at, || Repeat::of(self, call)) {
             Some(waiting) => {
                 let waited = waiting.wait(time).await;
                 headers.remove(CONTENT_LENGTH);

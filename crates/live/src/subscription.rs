@@ -78,6 +78,21 @@ struct KeyCheck {
 
 type PendingCheck = Pin<Box<dyn Future<Output = Validity> + Send>>;
 
+impl KeyCheck {
+    /// Begins with the keys as they were when the caller was checked, not as they are now: one
+    /// that was revoked in between is noticed at the first look.
+    fn of(caller: &ChannelCaller) -> KeyCheck {
+        let (validity, generation) = (caller.validity.clone(), caller.key_generation);
+        KeyCheck { validity, generation, asked: None }
+    }
+
+    fn ask(&mut self, generation: u64) {
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.asked = Some(Box::new(self.validity.check()));
+        }
+    }
+}
+
 /// Since when something lasts, if it does.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Since(Option<NonZeroU32>);
@@ -164,11 +179,7 @@ impl Subscription {
         let hub = &ticket.hub;
         let StartPosition { cursor, gap, resumes } = begin;
         let interests = hub.shared(caller.interests(interest, 0));
-        let key_check = KeyCheck {
-            validity: caller.validity.clone(),
-            generation: caller.key_generation,
-            asked: None,
-        };
+        let key_check = KeyCheck::of(caller);
         let slot = Slot::take(hub, interests.clone(), cursor);
         let mut subscription = Subscription {
             slot,
@@ -223,10 +234,7 @@ impl Subscription {
 
     /// Asks whether the credentials still hold, if keys may have changed since.
     fn check_key(&mut self) {
-        let generation = self.ticket.hub.store.0.key_generation();
-        if std::mem::replace(&mut self.key_check.generation, generation) != generation {
-            self.key_check.asked = Some(Box::new(self.key_check.validity.check()));
-        }
+        self.key_check.ask(self.ticket.hub.store.0.key_generation());
     }
 
     /// Another set of interests, from a place of the log on.
@@ -654,5 +662,45 @@ impl Drop for Batch {
     fn drop(&mut self) {
         self.0.clear();
         ROOM.set(std::mem::take(&mut self.0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interest::Permit;
+    use crate::{Feeds, ValidityCheck};
+
+    #[derive(Debug)]
+    struct Revoked;
+
+    impl ValidityCheck for Revoked {
+        fn check(&self) -> PendingCheck {
+            Box::pin(std::future::ready(Validity::Revoked))
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_revoked_while_its_channel_opens_is_noticed_at_the_first_look() {
+        let caller = ChannelCaller {
+            scope: model::Scope(2),
+            permit: Permit::default(),
+            user: None,
+            feeds: Feeds::All,
+            by_token: false,
+            expires_in: None,
+            validity: Arc::new(Revoked),
+            key_generation: 6,
+            version: 0,
+            now: model::Timestamp(0),
+        };
+        // Keys have changed after the caller was checked and before the channel opened.
+        let mut check = KeyCheck::of(&caller);
+        check.ask(7);
+        let mut asked = check.asked.take().unwrap();
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        assert_eq!(asked.as_mut().as_mut().poll(&mut cx), Poll::Ready(Validity::Revoked));
+        check.ask(7);
+        assert!(check.asked.is_none(), "nothing has changed since");
     }
 }

@@ -28,8 +28,13 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 pub(crate) async fn run(secret: Option<HeaderValue>, pools: Vec<Arc<Pool>>) {
     let Some(secret) = secret else { return };
     let mut tasks = JoinSet::new();
-    for backend in pools.iter().flat_map(|pool| &pool.backends) {
+    // The secret opens the feeds of all: a server that only says that it is one must not get it.
+    let followed = pools.iter().filter(|pool| pool.group.is_followed);
+    for backend in followed.flat_map(|pool| &pool.backends) {
         tasks.spawn(follow(backend.clone(), secret.clone()));
+    }
+    if tasks.is_empty() {
+        tracing::warn!("no backend uses the edge secret; write `follow = true` into those that do");
     }
     while tasks.join_next().await.is_some() {}
 }

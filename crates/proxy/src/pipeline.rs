@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use http::header::{
-    HOST, HeaderName, LOCATION, ORIGIN, STRICT_TRANSPORT_SECURITY, X_CONTENT_TYPE_OPTIONS,
-    X_FRAME_OPTIONS,
+    AUTHORIZATION, HOST, HeaderName, LOCATION, ORIGIN, STRICT_TRANSPORT_SECURITY,
+    X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Version};
@@ -128,14 +128,14 @@ impl Proxy {
         self.follow.render(out);
     }
 
-    async fn answer(&self, exchange: Exchange) -> Response {
+    async fn answer(&self, mut exchange: Exchange) -> Response {
         let id = self.request_id();
         let record = Record::begin(&*self.settings.outside, &id, &exchange);
         let is_secure = exchange.is_secure;
         let asked = Asked::of(&exchange);
         let table = self.table.read().clone();
         let mut seen = Seen::default();
-        let outcome = self.steps(&table, exchange, &id, &mut seen).await;
+        let outcome = self.steps(&table, &mut exchange, &id, &mut seen).await;
         let (mut response, error, backend) = match outcome {
             Ok(Answered { response, backend }) => (response, None, backend),
             Err(failure) => (failure.response(&id), Some(failure.code), None),
@@ -165,7 +165,7 @@ impl Proxy {
     async fn steps<'t>(
         &self,
         table: &'t Table,
-        mut exchange: Exchange,
+        exchange: &mut Exchange,
         id: &str,
         seen: &mut Seen<'t>,
     ) -> Result<Answered, Failure> {
@@ -173,7 +173,7 @@ impl Proxy {
             return Err(misdirected());
         }
         headers::check(&exchange.headers, &self.name)?;
-        let Exchange { method, uri, headers: fields, .. } = &mut exchange;
+        let Exchange { method, uri, headers: fields, .. } = exchange;
         if let Some(response) = last_hop::answer(method, uri, fields, id)? {
             return Ok(response.into());
         }
@@ -190,14 +190,16 @@ impl Proxy {
         {
             return outcome.map(Answered::from);
         }
-        check_limits(served, &exchange)?;
+        check_limits(served, exchange)?;
         match &route.action {
-            Action::Redirect { to, status } => Ok(redirect(to, *status, path, &exchange).into()),
+            Action::Redirect { to, status } => Ok(redirect(to, *status, path, exchange).into()),
             Action::Files { folder } => {
                 let (method, headers) = (&exchange.method, &exchange.headers);
                 let query = exchange.uri.query();
                 let place = files::Place { path, below: route.path.rest(path), query };
-                let mut response = files::respond(folder, method, place, headers).await?;
+                // Boxed: other requests need no room for it.
+                let file = Box::pin(files::respond(folder, method, place, headers));
+                let mut response = file.await?;
                 headers::apply(&route.response_headers, &mut response.headers);
                 Ok(response.into())
             }
@@ -223,6 +225,10 @@ impl Proxy {
         let (Some(backend), true) = (forward.pool.only(), self.follow.is_on()) else {
             return Ok(());
         };
+        // The server sees another credential than the client has sent.
+        if forward.route.request_headers.names().any(|name| *name == AUTHORIZATION) {
+            return Ok(());
+        }
         let path = forward.path.as_ref().map_or(exchange.uri.path(), |path| path.path());
         let asked = (&exchange.method, path, &exchange.headers);
         match self.follow.refusal(&backend.link, asked, Instant::now()) {
@@ -237,7 +243,7 @@ impl Proxy {
         pool: &Arc<Pool>,
         place: (&ServedSite, &ServedRoute),
         path: Option<PathAndQuery>,
-        exchange: Exchange,
+        exchange: &mut Exchange,
         id: &str,
     ) -> Result<Answered, Failure> {
         let peer = exchange.peer.ip();
@@ -246,7 +252,7 @@ impl Proxy {
         let is_direct = exchange.client == peer.to_canonical();
         let port = if is_direct { exchange.peer.port() } else { 0 };
         let from = SocketAddr::new(exchange.client, port);
-        let forward = Forward {
+        let mut forward = Forward {
             client: &self.client,
             local: self.settings.local.as_ref(),
             fanout: Some(&self.fanout),
@@ -268,8 +274,8 @@ impl Proxy {
             path,
             links: None,
         };
-        self.check_refusals(&forward, &exchange)?;
-        let (response, backend) = self.cache.forward(forward, place, exchange).await?;
+        self.check_refusals(&forward, exchange)?;
+        let (response, backend) = self.cache.forward(&mut forward, place, exchange).await?;
         Ok(Answered { response, backend })
     }
 

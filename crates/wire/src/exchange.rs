@@ -50,6 +50,34 @@ pub struct Exchange {
     pub hints: Hints,
 }
 
+impl Exchange {
+    /// Takes the headers and the body out. The rest stays.
+    pub fn take_message(&mut self) -> (HeaderMap, Body) {
+        (std::mem::take(&mut self.headers), std::mem::replace(&mut self.body, Body::empty()))
+    }
+
+    /// Takes the request out. Its headers and its body are gone from this one.
+    pub fn take(&mut self) -> Exchange {
+        let (headers, body) = self.take_message();
+        Exchange {
+            method: self.method.clone(),
+            uri: self.uri.clone(),
+            version: self.version,
+            headers,
+            peer: self.peer,
+            local: self.local,
+            client: self.client,
+            is_client_known: self.is_client_known,
+            is_proxied: self.is_proxied,
+            is_secure: self.is_secure,
+            is_misdirected: self.is_misdirected,
+            client_certificate: self.client_certificate.clone(),
+            body,
+            hints: self.hints.clone(),
+        }
+    }
+}
+
 /// An answer. Wire writes `Content-Length`, `Transfer-Encoding` and `Connection`, and `Date` where
 /// it is missing; the service sets none of them. A `HEAD` request is answered by the service as if
 /// it were `GET`: wire keeps the length and drops the body.

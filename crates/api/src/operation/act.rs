@@ -34,8 +34,9 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     if operation.request.target.parents.len() > 1 {
         operation.check_parents().await?;
     }
-    let mut write =
-        operation.write(Change::Act { action, params: params.clone(), callout: None })?;
+    let version = own::check_action(operation, &declared.name).await?;
+    let write = operation.write(Change::Act { action, params: params.clone(), callout: None })?;
+    let mut write = own::on_version(write, version);
     if declared.native == Some(Native::Ping) {
         return Box::pin(own::ping(operation, write)).await;
     }

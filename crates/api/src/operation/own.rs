@@ -13,7 +13,7 @@ use model::query::{Filter, Page, Query, SortKey, Test};
 use model::record::{Fields, Scalar};
 use model::schema::{Builtin, Collection, EventNames, Native};
 use model::webhook::pattern;
-use model::write::{Committed, Response, Write};
+use model::write::{Committed, Precondition, Response, Write};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -22,25 +22,31 @@ const PING_WAIT: Duration = Duration::from_secs(35);
 
 /// Fields that decide which events go where.
 const DIRECTING: [&str; 4] = ["url", "enabled_events", "filter", "payload"];
+const STATUS: &str = "status";
+const DISABLED: &str = "disabled";
+/// The action that has events sent to an endpoint again.
+const ENABLE: &str = "enable";
 const ENABLED: &str = "enabled_events";
 /// The scope that lets a key read all events.
 const EVENTS: &str = "events";
 
 /// Refuses a restricted key that would have events sent to an endpoint which it may not read: the
-/// receiver reads them in its place.
-pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(), Failure> {
+/// receiver reads them in its place. Returns the version of the endpoint that it has checked: the
+/// write must not change a newer one, which may send more.
+pub async fn check_readable(
+    operation: Operation<'_>,
+    sent: &Fields,
+) -> Result<Option<i64>, Failure> {
     if operation.request.caller().may(EVENTS, Access::Read) {
-        return Ok(());
+        return Ok(None);
     }
     let id = operation.request.target.id.as_deref();
+    let enables = sent.get(STATUS).is_some_and(|status| status != DISABLED);
+    let directs = enables || DIRECTING.iter().any(|name| sent.contains_key(*name));
     let (param, endpoint) = match operation.collection().builtin {
-        Some(Builtin::Endpoint)
-            if id.is_none() || DIRECTING.iter().any(|name| sent.contains_key(*name)) =>
-        {
-            (ENABLED, id)
-        }
+        Some(Builtin::Endpoint) if id.is_none() || directs => (ENABLED, id),
         Some(Builtin::Replay) => ("types", sent.get("endpoint").and_then(Value::as_str)),
-        _ => return Ok(()),
+        _ => return Ok(None),
     };
     let stored = match endpoint {
         None => None,
@@ -48,13 +54,14 @@ pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(
             let scope = operation.request.caller().scope;
             let place = operation.services.schema.own(Builtin::Endpoint);
             match operation.services.store.record(scope, place, None, endpoint).await? {
-                Some(stored) => Some(stored.fields()),
+                Some(stored) => Some((stored.version, stored.fields())),
                 // Where there is no such endpoint, the write itself is refused.
-                None => return Ok(()),
+                None => return Ok(None),
             }
         }
     };
-    let stored = |name: &str| stored.as_ref().and_then(|fields| fields.get(name));
+    let version = stored.as_ref().map(|(version, _)| *version).filter(|_| id.is_some());
+    let stored = |name: &str| stored.as_ref().and_then(|(_, fields)| fields.get(name));
     if param == ENABLED
         && id.is_some()
         && sent.get("url").is_some_and(|url| stored("url") != Some(url))
@@ -71,9 +78,31 @@ pub async fn check_readable(operation: Operation<'_>, sent: &Fields) -> Result<(
     let patterns = patterns.filter(|value| value.is_array()).unwrap_or(&all);
     let patterns = patterns.as_array().into_iter().flatten().filter_map(Value::as_str);
     match patterns.filter_map(|pattern| unreadable(operation, pattern)).next() {
-        None => Ok(()),
+        None => Ok(version),
         Some(message) => Err(Problem::new(Code::PermissionDenied, message).param(param).into()),
     }
+}
+
+/// The same for an action, which may have events sent to an endpoint again.
+pub async fn check_action(operation: Operation<'_>, action: &str) -> Result<Option<i64>, Failure> {
+    if operation.collection().builtin != Some(Builtin::Endpoint) || action != ENABLE {
+        return Ok(None);
+    }
+    let sent = Fields::from_iter([(STATUS.to_owned(), json!("enabled"))]);
+    check_readable(operation, &sent).await
+}
+
+/// The write, on the version that was checked only.
+pub fn on_version(mut write: Write, version: Option<i64>) -> Write {
+    if let Some(version) = version {
+        let asked = std::mem::take(&mut write.precondition);
+        let checked = Precondition::Versions(vec![version]);
+        write.precondition = match asked {
+            Precondition::None => checked,
+            asked => Precondition::All(vec![asked, checked]),
+        };
+    }
+    write
 }
 
 /// The refusal to send elsewhere what waits for an endpoint: retries, replays and loaded events,

@@ -94,7 +94,7 @@ pub async fn replace(operation: Operation<'_>) -> Result<Reply, Failure> {
     let sent = body::object(&operation.request.body, false)?;
     let fields =
         operation.request.version.body(operation.request.target.collection, sent, Mode::Replace)?;
-    existing(operation, Change::Replace { fields }).await
+    existing(operation, Change::Replace { fields }, None).await
 }
 
 pub async fn update(operation: Operation<'_>) -> Result<Reply, Failure> {
@@ -102,20 +102,24 @@ pub async fn update(operation: Operation<'_>) -> Result<Reply, Failure> {
     let sent = body::object(&operation.request.body, false)?;
     let patch =
         operation.request.version.body(operation.request.target.collection, sent, Mode::Merge)?;
-    own::check_readable(operation, &patch).await?;
-    existing(operation, Change::Merge { patch }).await
+    let version = own::check_readable(operation, &patch).await?;
+    existing(operation, Change::Merge { patch }, version).await
 }
 
 pub async fn delete(operation: Operation<'_>) -> Result<Reply, Failure> {
     refuse_parameters(operation.request.query())?;
-    existing(operation, Change::Delete).await
+    existing(operation, Change::Delete, None).await
 }
 
 /// Changes an existing record. The store checks the direct parent; the parents above it are checked
-/// here.
-async fn existing(operation: Operation<'_>, change: Change) -> Result<Reply, Failure> {
+/// here. `version`: the only version that may be changed, if there is one.
+async fn existing(
+    operation: Operation<'_>,
+    change: Change,
+    version: Option<i64>,
+) -> Result<Reply, Failure> {
     if operation.request.target.parents.len() > 1 {
         operation.check_parents().await?;
     }
-    commit(operation, operation.write(change)?).await
+    commit(operation, own::on_version(operation.write(change)?, version)).await
 }

@@ -59,7 +59,7 @@ impl Fetch {
         }
     }
 
-    pub(crate) async fn run(&self, exchange: Exchange) -> Result<Forwarded, Failure> {
+    pub(crate) async fn run(&self, mut exchange: Exchange) -> Result<Forwarded, Failure> {
         let certificate = exchange.client_certificate.clone();
         let forward = Forward {
             client: &self.client,
@@ -83,7 +83,7 @@ impl Fetch {
             links: self.links.clone(),
             addresses: self.addresses,
         };
-        forward.run(exchange).await
+        forward.run(&mut exchange).await
     }
 }
 

@@ -85,8 +85,8 @@ pub(crate) type Served = (Response, Option<Arc<Backend>>);
 
 /// A request that the cache may answer.
 struct Read<'r> {
-    forward: Forward<'r>,
-    exchange: Exchange,
+    forward: &'r Forward<'r>,
+    exchange: &'r mut Exchange,
     key: Key,
     control: Directives,
     requester: Requester,
@@ -152,15 +152,15 @@ impl Cache {
     /// Answers a request from the cache, or forwards it.
     pub(crate) async fn forward(
         &self,
-        mut forward: Forward<'_>,
+        forward: &mut Forward<'_>,
         (site, served): (&ServedSite, &ServedRoute),
-        exchange: Exchange,
+        exchange: &mut Exchange,
     ) -> Result<Served, Failure> {
         let is_off = !served.route.cache || self.0.store.is_off();
         if is_off && !served.route.early_hints {
             return plain(forward, exchange).await;
         }
-        let class = Class::of(&exchange);
+        let class = Class::of(exchange);
         if is_off && class != Class::Cached {
             return plain(forward, exchange).await;
         }
@@ -171,7 +171,7 @@ impl Cache {
             let report = Report { detail: Some(detail), ..Report::forwarded(Why::Bypass) };
             return self.pass(forward, exchange, report).await;
         }
-        let origin = Origin::of(&exchange, forward.sender.is_trusted);
+        let origin = Origin::of(exchange, forward.sender.is_trusted);
         let path = forward.path.as_ref().or(exchange.uri.path_and_query());
         let key = origin.key(served.identity, path.map_or("/", |path| path.as_str()));
         if class == Class::Unsafe {
@@ -199,8 +199,8 @@ impl Cache {
     /// Answers a GET or HEAD request from the cache, or forwards it.
     async fn cached(
         &self,
-        forward: Forward<'_>,
-        exchange: Exchange,
+        forward: &Forward<'_>,
+        exchange: &mut Exchange,
         (origin, key): (Origin, Key),
         has_certificate: bool,
     ) -> Result<Served, Failure> {
@@ -219,9 +219,7 @@ impl Cache {
         };
         let control = Directives::of_request(&exchange.headers);
         let may_store = origin.is_normal && !control.no_store;
-        // Boxed: the future of every request must have room for what it passes on.
-        let read = Read { forward, exchange, key, control, requester, may_store };
-        self.read(Box::new(read)).await
+        self.read(Read { forward, exchange, key, control, requester, may_store }).await
     }
 
     /// A request that may change what is stored (RFC 9111 4.4). A failure, and a client that leaves
@@ -229,8 +227,8 @@ impl Cache {
     /// responses.
     async fn write(
         &self,
-        forward: Forward<'_>,
-        exchange: Exchange,
+        forward: &Forward<'_>,
+        exchange: &mut Exchange,
         site: &ServedSite,
         origin: &Origin,
         key: &Key,
@@ -252,7 +250,7 @@ impl Cache {
         Ok((response, Some(backend)))
     }
 
-    async fn read(&self, read: Box<Read<'_>>) -> Result<Served, Failure> {
+    async fn read(&self, mut read: Read<'_>) -> Result<Served, Failure> {
         // The fields that the response depends on, once a response for other values has named them.
         let mut known = None;
         for round in 0..=ROUNDS {
@@ -281,17 +279,17 @@ impl Cache {
             }
             if let Some(detail) = self.goes_alone(&read, &lookup) {
                 let report = Report { detail: Some(detail), ..Report::forwarded(why) };
-                return self.alone(read, report).await;
+                return self.alone(&mut read, report).await;
             }
             // In the last round it joins nobody.
             let is_open = round < ROUNDS && !read.requester.has_authorization;
             match self.fill(&read, lookup, why, is_open).await? {
                 Filled::Response(served) => return Ok(served),
-                Filled::Alone => return self.alone(read, Report::forwarded(why)).await,
+                Filled::Alone => return self.alone(&mut read, Report::forwarded(why)).await,
                 Filled::OtherVariant(selection) => known = Some(selection),
             }
         }
-        self.alone(read, Report::forwarded(Why::VaryMiss)).await
+        self.alone(&mut read, Report::forwarded(Why::VaryMiss)).await
     }
 
     fn lookup(&self, read: &Read<'_>, known: Option<Selection>) -> Lookup {
@@ -406,8 +404,8 @@ impl Cache {
                 shared: self.0.clone(),
                 key: read.key.clone(),
                 fill,
-                fetch: Fetch::of(&read.forward),
-                exchange: fetch::get(&read.exchange, headers.clone(), hints),
+                fetch: Fetch::of(read.forward),
+                exchange: fetch::get(read.exchange, headers.clone(), hints),
                 requester: read.requester,
                 stale: lookup.found,
             };
@@ -455,7 +453,7 @@ impl Cache {
     }
 
     fn respond(&self, read: &Read<'_>, stored: &Stored, report: Report, now: Instant) -> Response {
-        let Exchange { method, headers: asked, .. } = &read.exchange;
+        let Exchange { method, headers: asked, .. } = &*read.exchange;
         let mut response = condition::respond(stored, method, asked);
         set_age(&mut response.headers, stored.rules.age(now));
         self.report(&report, &mut response);
@@ -513,14 +511,14 @@ impl Cache {
     }
 
     /// Forwards a request as it is, and learns from the response whether it could be stored.
-    async fn alone(&self, read: Box<Read<'_>>, mut report: Report) -> Result<Served, Failure> {
-        let Read { forward, exchange, key, requester, may_store, .. } = *read;
-        let learns = may_store && exchange.method == Method::GET;
+    async fn alone(&self, read: &mut Read<'_>, mut report: Report) -> Result<Served, Failure> {
+        let Read { forward, exchange, key, requester, may_store, .. } = read;
+        let learns = *may_store && exchange.method == Method::GET;
         let sent = Instant::now();
         let Forwarded { mut response, backend, .. } = forward.run(exchange).await?;
         if learns {
             let times = Times { sent, received: Instant::now(), date: SystemTime::now() };
-            let rules = Rules::of(response.status, &response.headers, requester, times);
+            let rules = Rules::of(response.status, &response.headers, *requester, times);
             let is_storable =
                 rules.is_ok() && Selection::of(&response.headers, &HeaderMap::new()).is_some();
             let number = key.fingerprint();
@@ -538,8 +536,8 @@ impl Cache {
 
     async fn pass(
         &self,
-        forward: Forward<'_>,
-        exchange: Exchange,
+        forward: &Forward<'_>,
+        exchange: &mut Exchange,
         mut report: Report,
     ) -> Result<Served, Failure> {
         let Forwarded { mut response, backend, .. } = forward.run(exchange).await?;
@@ -586,7 +584,7 @@ impl Read<'_> {
     }
 }
 
-async fn plain(forward: Forward<'_>, exchange: Exchange) -> Result<Served, Failure> {
+async fn plain(forward: &Forward<'_>, exchange: &mut Exchange) -> Result<Served, Failure> {
     let Forwarded { response, backend, .. } = forward.run(exchange).await?;
     Ok((response, Some(backend)))
 }

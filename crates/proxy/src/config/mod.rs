@@ -39,6 +39,8 @@ pub struct Group {
     pub protocol: Protocol,
     /// Connections begin with the PROXY protocol, which names the client.
     pub send_proxy: Option<ProxyProtocol>,
+    /// Its servers get the edge secret, by which they report their commits.
+    pub is_followed: bool,
     /// The service in this process, which is called without a socket.
     pub is_local: bool,
 }
@@ -228,7 +230,7 @@ pub const LOCAL: &str = "self";
 impl Config {
     /// All requests go to these servers, with the default settings.
     pub fn simple(servers: &[String]) -> Result<Config, String> {
-        let mut group = Group::new("default");
+        let mut group = Group { is_followed: true, ..Group::new("default") };
         for url in servers {
             group.servers.push(Server::parse(url, 1).map_err(|why| format!("`{url}` {why}"))?);
         }
@@ -261,6 +263,7 @@ impl Group {
             max_waiting: MAX_WAITING,
             protocol: Protocol::Negotiated,
             send_proxy: None,
+            is_followed: false,
             is_local: false,
         }
     }

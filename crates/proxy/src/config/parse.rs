@@ -100,7 +100,7 @@ fn groups(report: &mut Report<'_>, file: &Table<'_>) -> Vec<Group> {
 }
 
 const GROUP_KEYS: &[&str] =
-    &["to", "balance", "check", "max_active", "max_waiting", "protocol", "send_proxy"];
+    &["to", "balance", "check", "max_active", "max_waiting", "protocol", "send_proxy", "follow"];
 
 fn group(report: &mut Report<'_>, name: Text<'_>, table: &Table<'_>) -> Group {
     table.allow(report, GROUP_KEYS);
@@ -121,6 +121,7 @@ fn group(report: &mut Report<'_>, name: Text<'_>, table: &Table<'_>) -> Group {
     if let Some(protocol) = table.word(report, "protocol", PROTOCOLS) {
         group.protocol = protocol;
     }
+    group.is_followed = table.flag(report, "follow").unwrap_or(false);
     group.send_proxy = table.word(report, "send_proxy", PROXY_PROTOCOLS);
     if group.send_proxy.is_some() {
         let at = table.value("protocol").map_or(table.at, |value| value.span().start);

@@ -313,9 +313,12 @@ fn scheme(is_secure: bool) -> &'static str {
 
 /// The addresses from the client to the peer, as `X-Forwarded-For` has them.
 fn chain(headers: &HeaderMap, sender: Sender<'_>, client: &str) -> String {
-    let values = headers.get_all(X_FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
+    let values = headers.get_all(X_FORWARDED_FOR).iter();
+    let texts: Result<Vec<&str>, _> = values.map(HeaderValue::to_str).collect();
     let mut chain = String::new();
-    for entry in values.flat_map(|text| text.split(',')) {
+    // A chain with a part that cannot be read begins anew: its readable rest may name another
+    // client.
+    for entry in texts.unwrap_or_default().iter().flat_map(|text| text.split(',')) {
         chain.push_str(entry.trim());
         chain.push_str(SEPARATOR);
     }
@@ -467,6 +470,11 @@ mod tests {
         assert_eq!(value(&headers, "x-real-ip"), Some("2001:db8::7"));
         let expected = "for=unknown, for=\"[2001:db8::7]\", for=10.0.0.9;proto=\"http\"";
         assert_eq!(value(&headers, "forwarded"), Some(expected));
+        let mut unreadable = map(&[("x-forwarded-for", "127.0.0.1")]);
+        let last = HeaderValue::from_bytes(b"\xff, 198.51.100.1").unwrap();
+        unreadable.append(X_FORWARDED_FOR, last);
+        request(&mut unreadable, sender(true, "198.51.100.1"), &Edits::default());
+        assert_eq!(value(&unreadable, "x-forwarded-for"), Some("198.51.100.1, 10.0.0.9"));
         let headers = forwarded_by(sender(true, "198.51.100.1"), &[]);
         assert_eq!(value(&headers, "x-forwarded-for"), Some("198.51.100.1, 10.0.0.9"));
     }

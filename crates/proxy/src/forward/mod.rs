@@ -74,16 +74,19 @@ impl Forward<'_> {
         }
     }
 
-    pub(crate) async fn run(self, exchange: Exchange) -> Result<Forwarded, Failure> {
+    /// Forwards a request. Takes its headers and its body; the rest of it stays.
+    pub(crate) async fn run(&self, exchange: &mut Exchange) -> Result<Forwarded, Failure> {
         self.announce(&exchange.hints);
         if self.pool.group.is_local {
-            return self.call_local(exchange).await;
+            // Boxed: other requests need no room for it.
+            return Box::pin(self.call_local(exchange.take())).await;
         }
-        let Exchange { method, uri, mut headers, mut body, hints, .. } = exchange;
-        let mut effect = self.follow.write(&method, &headers);
+        let (mut headers, mut body) = exchange.take_message();
+        let Exchange { method, uri, hints, .. } = &*exchange;
+        let mut effect = self.follow.write(method, &headers);
         body.guard(self.route.max_body_bytes, headers::keeps_request_trailer);
-        let is_long_poll = is_long_poll(&method, &uri);
-        let is_idempotent = is_idempotent(&method);
+        let is_long_poll = is_long_poll(method, uri);
+        let is_idempotent = is_idempotent(method);
         // Not to another server: only the same one is known to have the key.
         let is_keyed = headers.contains_key(IDEMPOTENCY_KEY) && self.pool.is_restive();
         let host = headers.get(HOST).cloned();
@@ -101,7 +104,7 @@ impl Forward<'_> {
             hints.forward(status, headers);
         };
         let Some(first) = self.pool.backends.first() else { return Err(Failure::unavailable()) };
-        let mut call = Call::new(method, &first.server.target);
+        let mut call = Call::new(method.clone(), &first.server.target);
         call.path = self.path.clone().or_else(|| uri.path_and_query().cloned());
         call.host = host;
         call.headers = headers;

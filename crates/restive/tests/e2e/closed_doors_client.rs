@@ -186,6 +186,9 @@ fn a_restricted_key_has_no_events_sent_elsewhere_that_it_may_not_read() {
         (&all, json!({"payload": "fat"}), 403),
         (&all, json!({"description": "x"}), 200),
         (&all, json!({"status": "disabled"}), 200),
+        // Another one has disabled it, perhaps because of its receiver.
+        (&all, json!({"status": "enabled"}), 403),
+        (&some, json!({"status": "enabled"}), 200),
         (&some, json!({"enabled_events": ["*"]}), 403),
         (&some, json!({"enabled_events": ["order.created"]}), 403),
         (&some, json!({"enabled_events": ["book.created"]}), 200),
@@ -204,6 +207,15 @@ fn a_restricted_key_has_no_events_sent_elsewhere_that_it_may_not_read() {
     }
     let path = format!("/v1/webhook-endpoints/{all}");
     assert_eq!(with(KEY, "PATCH", &path, &json!({"enabled_events": ["*"]})).status, 200);
+    for (id, action, status) in
+        [(&all, "enable", 403), (&all, "disable", 200), (&some, "disable", 200)]
+    {
+        let path = format!("/v1/webhook-endpoints/{id}/{action}");
+        let answer = with(&reader, "POST", &path, &json!({}));
+        assert_eq!(answer.status, status, "{action}: {}", answer.text);
+    }
+    let enable = format!("/v1/webhook-endpoints/{some}/enable");
+    assert_eq!(with(&reader, "POST", &enable, &json!({})).status, 200);
     for (body, status) in [
         (json!({"endpoint": all}), 403),
         (json!({"endpoint": some, "types": ["*"]}), 403),

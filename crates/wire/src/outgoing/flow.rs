@@ -18,7 +18,7 @@ use super::fault::{self, OutgoingFault, Stage};
 use super::multiplex::{self, Download};
 use super::response::{Framing, Head};
 use super::upload::Waiting;
-use super::{Key, Shared};
+use super::{Key, Shared, sweep};
 use crate::h1::chunked::{Chunked, Piece};
 use crate::payload::{Chunks, Cut, Payload};
 
@@ -443,6 +443,7 @@ impl Home {
         if self.keep_alive && upload.is_sent() && young && connection.is_ready() {
             connection.rest();
             self.shared.pool.give(self.key, connection, now);
+            sweep::ensure(&self.shared);
         }
     }
 }

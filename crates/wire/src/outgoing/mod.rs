@@ -25,6 +25,7 @@ mod report;
 mod resolve;
 mod response;
 mod sessions;
+mod sweep;
 mod target;
 mod transport;
 mod trust;
@@ -34,6 +35,7 @@ mod upload;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -88,6 +90,8 @@ struct Shared {
     lookups: Lookups,
     pool: Pool<Key, Box<Connection>>,
     sessions: Sessions,
+    /// True while a task closes what has rested too long.
+    has_sweeper: AtomicBool,
 }
 
 /// A connection hears of its bytes through the runtime it was opened on. One that is busy or gone
@@ -113,7 +117,8 @@ impl Client {
     fn build(limits: OutgoingLimits, tls: ClientTls) -> Client {
         let lookups = Lookups::new(limits.lookups, limits.lookup_ttl);
         let (pool, sessions) = (Pool::new(&limits), Sessions::new(&limits));
-        Client { shared: Arc::new(Shared { limits, tls, lookups, pool, sessions }) }
+        let has_sweeper = AtomicBool::new(false);
+        Client { shared: Arc::new(Shared { limits, tls, lookups, pool, sessions, has_sweeper }) }
     }
 
     /// Sends a request and waits for the head of the response. The body of the response, and what

@@ -28,7 +28,7 @@ use super::response::{Head, Reading};
 use super::target::{Host, Protocol};
 use super::transport::Transport;
 use super::tunnel::Tunnel;
-use super::{Key, Opened, Shared, connect, resolve};
+use super::{Key, Opened, Shared, connect, resolve, sweep};
 
 /// A new connection, by what was agreed on.
 enum Connected {
@@ -183,7 +183,7 @@ impl Shared {
 
     /// A session with a free place. Otherwise a connection of HTTP/1.1, if the server prefers that.
     async fn session(
-        &self,
+        self: &Arc<Self>,
         key: &Key,
         call: &mut Call<'_>,
         trace: &mut Trace,
@@ -211,6 +211,7 @@ impl Shared {
                 let slot = session.slot();
                 let slot = slot.ok_or(OutgoingFault::Reset("no request is allowed".into()))?;
                 self.sessions.give(key.clone(), session.clone(), Instant::now());
+                sweep::ensure(self);
                 Ok(Ok((session, slot)))
             }
         }

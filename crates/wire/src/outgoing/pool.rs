@@ -64,6 +64,16 @@ impl<K: Hash + Eq, T> Pool<K, T> {
         drop(shelves);
     }
 
+    /// Drops what has rested too long, so that targets nobody calls any more hold no connection.
+    pub(super) fn remove_expired(&self, now: Instant) {
+        let mut shelves = self.lock();
+        shelves.next_sweep = None;
+        let expired = self.sweep(&mut shelves, now);
+        // Dropped after the lock: closing sockets takes time.
+        drop(shelves);
+        drop(expired);
+    }
+
     /// How many rest.
     pub(super) fn count(&self) -> usize {
         self.lock().count
@@ -173,6 +183,17 @@ mod tests {
         pool.give("c", 3, start + IDLE);
         let targets: Vec<_> = pool.lock().by_target.keys().copied().collect();
         assert_eq!((targets, pool.count()), (vec!["c"], 1));
+    }
+
+    #[test]
+    fn what_rests_too_long_is_removed_without_another_call() {
+        let (pool, start) = (pool(), Instant::now());
+        pool.give("a", 1, start);
+        pool.give("b", 2, start + IDLE / 2);
+        pool.remove_expired(start + IDLE);
+        assert_eq!((pool.count(), held(&pool)), (1, 1));
+        pool.remove_expired(start + IDLE + IDLE / 2);
+        assert_eq!((pool.count(), held(&pool)), (0, 0));
     }
 
     #[test]

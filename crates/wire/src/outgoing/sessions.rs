@@ -44,21 +44,28 @@ impl Sessions {
         agreed: impl Fn(&Session) -> bool,
     ) -> Option<(Session, Slot)> {
         let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody calls those any more.
-        shelves.retain(|_, shelf| {
-            shelf.sessions.retain_mut(|(session, used)| self.is_good(session, *used, now));
-            let is_old =
-                |since: Instant| now.saturating_duration_since(since) > self.connection_age;
-            shelf.http1 = shelf.http1.filter(|since| !is_old(*since));
-            let is_waited_for = Arc::strong_count(&shelf.turn) > 1;
-            !shelf.sessions.is_empty() || shelf.http1.is_some() || is_waited_for
-        });
+        shelves.retain(|_, shelf| self.remains(shelf, now));
         let shelf = shelves.get_mut(key)?;
         shelf.sessions.iter_mut().find_map(|(session, used)| {
             let slot = agreed(session).then(|| session.slot())??;
             *used = now;
             Some((session.clone(), slot))
         })
+    }
+
+    /// Ends the sessions that nobody has used for long.
+    pub(super) fn remove_expired(&self, now: Instant) {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        shelves.retain(|_, shelf| self.remains(shelf, now));
+    }
+
+    /// Removes from a shelf what nobody uses any more. False if nothing is left of it.
+    fn remains(&self, shelf: &mut Shelf, now: Instant) -> bool {
+        shelf.sessions.retain_mut(|(session, used)| self.is_good(session, *used, now));
+        let is_old = |since: Instant| now.saturating_duration_since(since) > self.connection_age;
+        shelf.http1 = shelf.http1.filter(|since| !is_old(*since));
+        let is_waited_for = Arc::strong_count(&shelf.turn) > 1;
+        !shelf.sessions.is_empty() || shelf.http1.is_some() || is_waited_for
     }
 
     pub(super) fn give(&self, key: Key, session: Session, now: Instant) {

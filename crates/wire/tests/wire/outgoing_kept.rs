@@ -194,6 +194,26 @@ fn a_connection_that_was_idle_or_lived_too_long_is_not_used() {
 }
 
 #[test]
+fn an_idle_connection_is_closed_without_another_call() {
+    let limits =
+        OutgoingLimits { idle_time: Duration::from_millis(40), ..OutgoingLimits::default() };
+    let (sink, caller) = (Sink::answering(OK), Caller::with(limits));
+    // The task that closes it starts again after it has ended.
+    for turn in 1..3 {
+        assert_eq!(status(&caller.send(&sink.url())), StatusCode::OK);
+        caller.runtime.block_on(async {
+            let is_closed = async {
+                while caller.client.idle() > 0 {
+                    tokio::time::sleep(Duration::from_millis(5)).await; // waits for: the pool
+                }
+            };
+            tokio::time::timeout(PATIENCE, is_closed).await.unwrap();
+        });
+        sink.ended(turn);
+    }
+}
+
+#[test]
 fn a_reused_connection_is_checked_again() {
     let (sink, caller) = (Sink::answering(OK), Caller::new());
     assert_eq!(status(&caller.send_vetted(&sink.url(), |_| true)), StatusCode::OK);

@@ -185,9 +185,16 @@ impl Cache {
         if learns {
             forward.links = self.0.early_hints.links(&key, &exchange.hints);
         }
-        let (response, backend) = match is_off {
-            true => plain(forward, exchange).await?,
-            false => self.cached(forward, exchange, (origin, key), has_certificate).await?,
+        let (response, backend) = if is_off {
+            plain(forward, exchange).await?
+        } else if has_certificate {
+            // A certificate authorises as well, and no rule says when such a response is for
+            // others.
+            let report = Report::forwarded(Why::Bypass);
+            let report = Report { detail: Some("certificate"), ..report };
+            self.pass(forward, exchange, report).await?
+        } else {
+            self.cached(forward, exchange, (&origin, key)).await?
         };
         // Not from a stored response: its links are known.
         if let (Some(lesson), Some(_)) = (lesson, &backend) {
@@ -201,15 +208,8 @@ impl Cache {
         &self,
         forward: &Forward<'_>,
         exchange: &mut Exchange,
-        (origin, key): (Origin, Key),
-        has_certificate: bool,
+        (origin, key): (&Origin, Key),
     ) -> Result<Served, Failure> {
-        // A certificate authorises as well, and no rule says when such a response is for others.
-        if has_certificate {
-            let report = Report::forwarded(Why::Bypass);
-            let report = Report { detail: Some("certificate"), ..report };
-            return self.pass(forward, exchange, report).await;
-        }
         let credential = key::credential(&exchange.headers);
         let is_private = credential.is_some() && forward.pool.is_restive();
         let requester = Requester { has_authorization: credential.is_some(), is_private };
@@ -219,7 +219,11 @@ impl Cache {
         };
         let control = Directives::of_request(&exchange.headers);
         let may_store = origin.is_normal && !control.no_store;
-        self.read(Read { forward, exchange, key, control, requester, may_store }).await
+        let mut read = Read { forward, exchange, key, control, requester, may_store };
+        match self.read(&read).await? {
+            Found::Served(served) => Ok(served),
+            Found::Alone(report) => self.alone(&mut read, report).await,
+        }
     }
 
     /// A request that may change what is stored (RFC 9111 4.4). A failure, and a client that leaves
@@ -250,25 +254,29 @@ impl Cache {
         Ok((response, Some(backend)))
     }
 
-    async fn read(&self, mut read: Read<'_>) -> Result<Served, Failure> {
+    /// The response from the cache, or from a request that others wait for as well; or the report
+    /// about a request that goes to the backend as it is.
+    async fn read(&self, read: &Read<'_>) -> Result<Found, Failure> {
         // The fields that the response depends on, once a response for other values has named them.
         let mut known = None;
         for round in 0..=ROUNDS {
-            let lookup = self.lookup(&read, known.take());
+            let lookup = self.lookup(read, known.take());
             let now = Instant::now();
             let why = match &lookup.found {
                 None if lookup.has_variants => Why::VaryMiss,
                 None => Why::UriMiss,
                 Some(stored) => match stored.rules.verdict(&read.control, now) {
                     _ if read.wants_ranges() => Why::Partial,
-                    Verdict::Fresh | Verdict::StaleAccepted => return Ok(self.hit(&read, stored)),
+                    Verdict::Fresh | Verdict::StaleAccepted => {
+                        return Ok(Found::Served(self.hit(read, stored)));
+                    }
                     Verdict::StaleWhileRevalidate => {
-                        let served = self.hit(&read, stored);
-                        self.revalidate(&read, lookup);
-                        return Ok(served);
+                        let served = self.hit(read, stored);
+                        self.revalidate(read, lookup);
+                        return Ok(Found::Served(served));
                     }
                     Verdict::Stale if read.is_exact(stored, now) => {
-                        return Ok(self.exact(&read, stored, now));
+                        return Ok(Found::Served(self.exact(read, stored, now)));
                     }
                     Verdict::Stale => Why::Stale,
                     Verdict::Refused => Why::Request,
@@ -277,19 +285,19 @@ impl Cache {
             if read.control.only_if_cached {
                 return Err(not_cached());
             }
-            if let Some(detail) = self.goes_alone(&read, &lookup) {
+            if let Some(detail) = self.goes_alone(read, &lookup) {
                 let report = Report { detail: Some(detail), ..Report::forwarded(why) };
-                return self.alone(&mut read, report).await;
+                return Ok(Found::Alone(report));
             }
             // In the last round it joins nobody.
             let is_open = round < ROUNDS && !read.requester.has_authorization;
-            match self.fill(&read, lookup, why, is_open).await? {
-                Filled::Response(served) => return Ok(served),
-                Filled::Alone => return self.alone(&mut read, Report::forwarded(why)).await,
+            match self.fill(read, lookup, why, is_open).await? {
+                Filled::Response(served) => return Ok(Found::Served(served)),
+                Filled::Alone => return Ok(Found::Alone(Report::forwarded(why))),
                 Filled::OtherVariant(selection) => known = Some(selection),
             }
         }
-        self.alone(&mut read, Report::forwarded(Why::VaryMiss)).await
+        Ok(Found::Alone(Report::forwarded(Why::VaryMiss)))
     }
 
     fn lookup(&self, read: &Read<'_>, known: Option<Selection>) -> Lookup {
@@ -550,6 +558,13 @@ impl Cache {
         self.0.metrics.count(report);
         report.write(&mut response.headers);
     }
+}
+
+/// What the cache does with a request.
+enum Found {
+    Served(Served),
+    /// It goes to the backend as it is.
+    Alone(Report),
 }
 
 /// The result of a request that others may have joined.

@@ -27,7 +27,8 @@
 //! A run reads the events since the previous run, and some time before it (`overlap`), oldest
 //! first. It leaves out the newest ones (`min_age`), whose webhooks may still be on their way. An
 //! error ends the run; the next run begins where the last complete one ended, so nothing is
-//! skipped.
+//! skipped. A run ends at the newest event that the provider showed, by the provider's clock: a
+//! wrong clock here delays events, or fetches them early, but skips none.
 
 mod restive;
 mod stripe;
@@ -102,9 +103,10 @@ pub enum Offered {
 pub struct Report {
     pub checked: u64,
     pub missed: u64,
-    /// Everything created before this time (Unix seconds) was checked. Store it, and give it to
-    /// [`Reconciler::since`] after a restart.
-    pub through: u64,
+    /// Everything created before this time (Unix seconds, by the provider's clock) was checked.
+    /// Store it, and give it to [`Reconciler::since`] after a restart. None until a run has found
+    /// an event.
+    pub through: Option<u64>,
 }
 
 /// Why a run ended early. The next run repeats it.
@@ -148,9 +150,9 @@ pub struct Reconciler<P, S> {
     overlap: Duration,
     min_age: Duration,
     lookback: Duration,
-    /// The end of the last complete run.
+    /// The newest event of the complete runs, by the provider's clock.
     through: Option<u64>,
-    /// Where the first run begins, until it is complete.
+    /// Where the first run begins, until it has found an event.
     begin: Option<u64>,
 }
 
@@ -208,14 +210,8 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
     /// Compares at this time (Unix seconds).
     pub async fn run_at(&mut self, now: u64) -> Result<Report, Error> {
         let until = now.saturating_sub(self.min_age.as_secs());
-        let since = match self.through {
-            Some(through) => through.saturating_sub(self.overlap.as_secs()),
-            None => {
-                let begin = now.saturating_sub(self.lookback.as_secs());
-                *self.begin.get_or_insert(begin)
-            }
-        };
-        let mut report = Report { through: until, ..Report::default() };
+        let since = self.begin_of_run(now);
+        let mut report = Report { through: self.through, ..Report::default() };
         let mut cursor: Option<String> = None;
         let mut newest = since;
         for _ in 0..MAX_PAGES {
@@ -238,7 +234,12 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
             match page.next {
                 Some(next) if !young => cursor = Some(next),
                 _ => {
-                    self.through = Some(self.through.unwrap_or(0).max(until));
+                    // Not to `until`, which is as wrong as the clock here: what the provider
+                    // creates later must not be before it.
+                    if report.checked > 0 {
+                        report.through = report.through.max(Some(newest));
+                        self.through = report.through;
+                    }
                     return Ok(report);
                 }
             }
@@ -247,9 +248,22 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
             return Err(Error::TooManyPages);
         }
         // The next run goes on where this one ends.
-        report.through = newest.saturating_add(self.overlap.as_secs()).min(until);
-        self.through = Some(self.through.unwrap_or(0).max(report.through));
+        let end = newest.saturating_add(self.overlap.as_secs());
+        report.through = report.through.max(Some(end));
+        self.through = report.through;
         Ok(report)
+    }
+
+    /// Not later than the clock here allows: a position from the future would skip everything.
+    fn begin_of_run(&mut self, now: u64) -> u64 {
+        if let Some(through) = self.through {
+            return through.min(now).saturating_sub(self.overlap.as_secs());
+        }
+        // A clock that is set back between two runs was wrong before.
+        let begin = now.saturating_sub(self.lookback.as_secs());
+        let begin = self.begin.map_or(begin, |earlier| earlier.min(begin));
+        self.begin = Some(begin);
+        begin
     }
 
     /// Compares every `interval`, for ever. `done` receives the result of each run.

@@ -72,12 +72,48 @@ async fn a_run_offers_everything_since_the_last_one_and_leaves_young_events_to_t
     let provider = Listed::new(&[8_500, 9_100, 9_200, 9_980, 9_991, 9_999, 10_050]);
     let mut reconciler = reconciler(provider, &sink);
     let report = reconciler.run_at(10_000).await.unwrap();
-    assert_eq!(report, Report { checked: 3, missed: 2, through: 9_990 });
+    assert_eq!(report, Report { checked: 3, missed: 2, through: Some(9_980) });
     assert_eq!(*sink.0.lock().unwrap(), ["e1", "e2", "e3"]);
     let report = reconciler.run_at(10_020).await.unwrap();
-    assert_eq!(report, Report { checked: 3, missed: 2, through: 10_010 });
+    assert_eq!(report, Report { checked: 3, missed: 2, through: Some(9_999) });
     assert_eq!(*sink.0.lock().unwrap(), ["e1", "e2", "e3", "e4", "e5"]);
-    assert_eq!(reconciler.provider.asked, [9_000, 9_890]);
+    assert_eq!(reconciler.provider.asked, [9_000, 9_880]);
+}
+
+#[tokio::test]
+async fn a_wrong_clock_here_skips_no_event() {
+    // How far the clock is wrong at the first, the second and the third run, in seconds.
+    for wrong in [[660, 660, 660], [660, 0, 0], [40 * 86_400; 3], [0, 86_400, 0], [-900, 0, 0]] {
+        let sink = Known::default();
+        let mut first = reconciler(Listed::new(&[9_900]), &sink);
+        for (run, wrong) in wrong.into_iter().enumerate() {
+            let now = 10_000 + 300 * run as u64;
+            // One is created after each run, and its webhook is lost.
+            first.run_at(now.saturating_add_signed(wrong)).await.unwrap();
+            first.provider.created.push(now + 1);
+        }
+        // After a restart, with the right time.
+        let through = first.through;
+        let mut second = reconciler(first.provider, &sink).lookback(Duration::from_secs(2_000));
+        if let Some(through) = through {
+            second = second.since(through);
+        }
+        second.run_at(11_000).await.unwrap();
+        let mut known = sink.0.lock().unwrap().clone();
+        known.sort();
+        assert_eq!(known, ["e0", "e1", "e2", "e3"], "{wrong:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_without_an_event_does_not_move_the_begin_of_the_next() {
+    let sink = Known::default();
+    let mut reconciler = reconciler(Listed::new(&[]), &sink);
+    for now in [10_000, 20_000] {
+        let report = reconciler.run_at(now).await.unwrap();
+        assert_eq!(report, Report { checked: 0, missed: 0, through: None });
+    }
+    assert_eq!(reconciler.provider.asked, [9_000, 9_000]);
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
 //! Fetches events that no webhook brought: compares the provider's list of events with the inbox,
-//! on a schedule. The end of the last complete comparison is stored in the inbox.
+//! on a schedule. The newest event of the complete comparisons is stored in the inbox.
 
 use crate::args::receive::{ListForm, Reconciliation};
 use anyhow::{Context as _, bail};
@@ -111,6 +111,7 @@ async fn note(inbox: &Inbox, report: Report) {
         0 => tracing::info!(checked, "no event is missing"),
         _ => tracing::warn!(checked, missed, "events that no webhook brought were fetched"),
     }
+    let Some(through) = through else { return };
     if let Err(error) = inbox.set_position(POSITION, &through.to_string()).await {
         tracing::warn!(%error, "the comparison is repeated after a restart");
     }

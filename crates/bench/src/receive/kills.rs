@@ -1,5 +1,6 @@
-//! Provider and receiver are killed 50 times in all, in random order, while events are created. In
-//! the end every event has been handed to the handler, and the handler has few repeated calls.
+//! Provider and receiver are killed 50 times in all, in random order, while events are created; on
+//! request, the connections between them are cut at random, too. In the end every event has been
+//! handed to the handler, and the handler has few repeated calls.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,12 +16,32 @@ use crate::process::Service;
 use crate::report::Bar;
 use crate::stage::Stage;
 
+use super::relay::{Cutter, Relay};
+
 const KILLS: usize = 50;
+/// With `--quick`.
+const FEW_KILLS: usize = 6;
 /// Books between two kills.
 const BOOKS: usize = 40;
 const WORKERS: &str = "4";
 /// Time for everything to arrive in the end.
 const SETTLE: Duration = Duration::from_secs(120);
+/// Time for all kills: a hundred times what one needs.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// What is between provider and receiver.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    Whole,
+    /// Connections are cut at random, in both directions.
+    Cut,
+}
+
+/// The relays of a network that is cut.
+struct Links {
+    to_receiver: Relay,
+    to_provider: Relay,
+}
 
 struct Scene<'a, 's> {
     stage: &'a Stage<'s>,
@@ -29,11 +50,16 @@ struct Scene<'a, 's> {
     calls: PathBuf,
     address: String,
     secret: String,
+    links: Option<Links>,
 }
 
 impl Scene<'_, '_> {
     fn provider(&self) -> Result<Service> {
-        self.stage.restive(&self.data, None)
+        let provider = self.stage.restive(&self.data, None)?;
+        if let Some(links) = &self.links {
+            links.to_provider.aim(&provider.address);
+        }
+        Ok(provider)
     }
 
     /// Each call of the handler appends the id of its event to a file.
@@ -45,22 +71,70 @@ impl Scene<'_, '_> {
             .args(["--workers", WORKERS, "--retry-first", "20", "--data"])
             .arg(&self.inbox)
             .env("RESTIVE_RECEIVE_SECRET", &self.secret);
+        if let Some(links) = &self.links {
+            // What no webhook brings is fetched, over the same network.
+            let provider = format!("http://{}", links.to_provider.address);
+            command
+                .args(["--provider", &provider, "--provider-types", "book.*"])
+                .args(["--reconcile-every", "2", "--reconcile-min-age", "1"])
+                .env("RESTIVE_RECEIVE_KEY", &self.stage.key);
+        }
         Service::start(command)
+    }
+
+    /// Where the provider sends webhooks.
+    fn endpoint(&self) -> &str {
+        self.links.as_ref().map_or(&self.address, |links| &links.to_receiver.address)
     }
 }
 
-pub fn run(stage: &mut Stage<'_>) -> Result<()> {
+pub fn run(stage: &mut Stage<'_>, name: &'static str, network: Network) -> Result<()> {
+    let kills = if stage.options.quick { FEW_KILLS } else { KILLS };
+    let outcome = outcome(stage, kills, network)?;
+    let Outcome { events, repeated, strange, cuts } = outcome;
+    println!("    {kills} kills, {cuts} cuts, {events} events, {repeated} calls repeated");
+    let most = (kills * 4) as f64;
+    stage.report.bar(name, Bar::at_most("unknown events", strange as f64, 0.0, ""));
+    stage.report.bar(name, Bar::at_most("missing events", 0.0, 0.0, ""));
+    stage.report.bar(name, Bar::at_most("repeated calls", repeated as f64, most, ""));
+    if network == Network::Cut {
+        stage.report.bar(name, Bar::at_least("connections cut", cuts as f64, kills as f64, ""));
+    }
+    Ok(())
+}
+
+struct Outcome {
+    events: usize,
+    repeated: usize,
+    /// Calls for events that the provider does not have.
+    strange: usize,
+    cuts: u64,
+}
+
+fn outcome(stage: &Stage<'_>, kills: usize, network: Network) -> Result<Outcome> {
     let (data, inbox) = (stage.folder("provider")?, stage.folder("inbox")?);
     let calls = stage.scratch.join("calls");
     // A port that is free now and is used from then on.
     let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
+    let links = match network {
+        Network::Whole => None,
+        // The provider's address is known when it has started.
+        Network::Cut => {
+            Some(Links { to_receiver: Relay::to(&free)?, to_provider: Relay::to(&free)? })
+        }
+    };
     let secret = String::new();
-    let mut scene = Scene { stage: &*stage, data, inbox, calls, address: free, secret };
+    let mut scene = Scene { stage, data, inbox, calls, address: free, secret, links };
     let mut provider = scene.provider()?;
-    scene.secret = endpoint(stage_key(&scene), &provider.address, &scene.address)?;
+    scene.secret = endpoint(stage_key(&scene), &provider.address, scene.endpoint())?;
     let mut receiver = scene.receiver()?;
+    let relays = scene.links.as_ref().map(|links| [&links.to_receiver, &links.to_provider]);
+    let cutter = relays.map(|relays| Cutter::start(relays.map(Relay::clone).to_vec()));
+    let cutter = cutter.transpose()?;
     let mut entropy = Entropy::new()?;
-    for kill in 0..KILLS {
+    let began = Instant::now();
+    for kill in 0..kills {
+        ensure!(began.elapsed() < LIMIT, "{kill} kills took over {LIMIT:?}");
         create(stage_key(&scene), &provider.address, BOOKS)?;
         // Dropping a process kills it.
         match (entropy.next() >> 32) % 2 {
@@ -77,6 +151,7 @@ pub fn run(stage: &mut Stage<'_>) -> Result<()> {
             println!("    {} kills", kill + 1);
         }
     }
+    drop(cutter);
     let events = logged(stage_key(&scene), &provider.address)?;
     let began = Instant::now();
     let found = loop {
@@ -91,12 +166,8 @@ pub fn run(stage: &mut Stage<'_>) -> Result<()> {
     drop(receiver);
     let strange = found.keys().filter(|id| !events.contains(id)).count();
     let repeated: usize = found.values().map(|count| count - 1).sum();
-    println!("    {} events, {repeated} calls repeated", events.len());
-    let most = (KILLS * 4) as f64;
-    stage.report.bar("kills", Bar::at_most("unknown events", strange as f64, 0.0, ""));
-    stage.report.bar("kills", Bar::at_most("missing events", 0.0, 0.0, ""));
-    stage.report.bar("kills", Bar::at_most("repeated calls", repeated as f64, most, ""));
-    Ok(())
+    let cuts = relays.map_or(0, |relays| relays.iter().map(|relay| relay.cuts()).sum());
+    Ok(Outcome { events: events.len(), repeated, strange, cuts })
 }
 
 fn stage_key<'a>(scene: &'a Scene<'_, '_>) -> &'a str {

@@ -1,9 +1,11 @@
 //! `bench receive`: `restive receive` with durable queueing against hyper that only reads the same
-//! requests, in turn on one core; and `kills`, which kills provider and receiver at random. Knows
-//! the receiver only from outside: its command line and HTTP.
+//! requests, in turn on one core; `kills`, which kills provider and receiver at random; and `cuts`,
+//! which also cuts the network between them. Knows the receiver only from outside: its command line
+//! and HTTP.
 
 mod kills;
 mod post;
+mod relay;
 
 use anyhow::{Context, Result};
 
@@ -13,7 +15,7 @@ use crate::process::Service;
 use crate::report::{Bar, Sample};
 use crate::stage::Stage;
 
-const SCENARIOS: [&str; 3] = ["post-64", "post-256", "kills"];
+const SCENARIOS: [&str; 4] = ["post-64", "post-256", "kills", "cuts"];
 /// The least of the bare sink's rate.
 const SHARE: f64 = 0.5;
 
@@ -38,10 +40,11 @@ fn scenarios(stage: &mut Stage<'_>) -> Result<()> {
         }
     }
     // Long, and not a measurement: only if it is asked for.
-    if stage.options.only.as_deref() == Some("kills") {
-        kills::run(stage).context("kills")?;
+    match stage.options.only.as_deref() {
+        Some("kills") => kills::run(stage, "kills", kills::Network::Whole).context("kills"),
+        Some("cuts") => kills::run(stage, "cuts", kills::Network::Cut).context("cuts"),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn throughput(stage: &mut Stage<'_>, name: &'static str, connections: usize) -> Result<()> {

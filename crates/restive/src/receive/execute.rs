@@ -4,7 +4,7 @@ use restive_kit::inbox::{Error, Event, Failure, Inbox, Workers};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Our settings that a handler must not see.
@@ -17,6 +17,9 @@ const SECRETS: [&str; 4] = [
 /// Between two looks at a command: it doubles from the first to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
+/// How long the input is written after the command has ended. A process that it left behind may
+/// hold the input without reading it, for ever.
+const INPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs until the inbox is closed.
 pub fn start(
@@ -55,11 +58,15 @@ fn run(command: &str, event: &Event, timeout: Duration) -> Result<(), Failure> {
             let _ = input.write_all(&body);
         }
     });
-    let ended = wait(&mut child, timeout);
+    let ended = until(Instant::now() + timeout, || child.try_wait().ok().flatten());
     if ended.is_none() {
         end(&mut child);
     }
-    let _ = writer.join();
+    let is_written = || writer.is_finished().then_some(());
+    if until(Instant::now() + INPUT_GRACE, is_written).is_none() {
+        // What holds the input ends, unless it has left the group: then its thread is left alone.
+        end(&mut child);
+    }
     match ended {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(Failure::new(format!("the command ended with {status}"))),
@@ -70,12 +77,12 @@ fn run(command: &str, event: &Event, timeout: Duration) -> Result<(), Failure> {
     }
 }
 
-fn wait(child: &mut Child, timeout: Duration) -> Option<ExitStatus> {
-    let deadline = Instant::now() + timeout;
+/// Looks until there is something, or the deadline has passed.
+fn until<T>(deadline: Instant, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let mut pause = FIRST_LOOK;
     loop {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Some(status);
+        if let Some(found) = look() {
+            return Some(found);
         }
         if Instant::now() >= deadline {
             return None;

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
+/// The longest `Retry-After` that is obeyed. 5 minutes: no live service needs longer, and a
+/// follower that a wrong header stops for a day looks like one that works.
+pub(super) const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 pub(super) struct Backoff {
@@ -19,6 +22,11 @@ impl Backoff {
         (base + between(Duration::ZERO, base / 2)).min(LONGEST)
     }
 
+    /// The next delay, or the one that the server asks for if that is longer.
+    pub(super) fn next_asked(&mut self, retry_after: Option<Duration>) -> Duration {
+        self.next().max(retry_after.unwrap_or_default().min(LONGEST_ASKED))
+    }
+
     /// After a success.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
@@ -28,6 +36,17 @@ impl Backoff {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_may_ask_for_a_longer_delay_up_to_a_limit() {
+        let longer = |seconds| {
+            let delay = Backoff::default().next_asked(Some(Duration::from_secs(seconds)));
+            delay.as_secs()
+        };
+        assert_eq!([longer(0), longer(7), longer(300), longer(301)], [1, 7, 300, 300]);
+        assert_eq!(longer(u64::MAX), 300);
+        assert_eq!(Backoff::default().next_asked(None).as_secs(), 1);
+    }
 
     #[test]
     fn delays_double_from_one_second_with_jitter_up_to_thirty_and_start_again() {

@@ -351,9 +351,9 @@ impl Follower {
         if is_final(&error) {
             return Err(Error::Refused(error));
         }
-        let wait = error.api().and_then(|api| api.retry_after);
-        let backoff = self.backoff.next();
-        self.lost(&error.to_string(), wait.unwrap_or_default().max(backoff));
+        let asked = error.api().and_then(|api| api.retry_after);
+        let delay = self.backoff.next_asked(asked);
+        self.lost(&error.to_string(), delay);
         Ok(())
     }
 

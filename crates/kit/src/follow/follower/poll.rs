@@ -2,6 +2,7 @@
 
 use super::{Follower, State};
 use crate::client::{self, Response};
+use crate::follow::backoff::LONGEST_ASKED;
 use crate::follow::{Channel, Error, Event, Gap, Status};
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -55,7 +56,7 @@ impl Follower {
                 let wish = client::retry_after(response.headers());
                 let pause = match interval {
                     Some(interval) => interval,
-                    None if begin.elapsed() < SOON => wish.unwrap_or(SOON),
+                    None if begin.elapsed() < SOON => wish.unwrap_or(SOON).min(LONGEST_ASKED),
                     None => Duration::ZERO,
                 };
                 self.schedule(pause);

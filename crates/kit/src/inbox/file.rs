@@ -16,6 +16,8 @@ const FORMAT: i32 = 1;
 const BUSY: Duration = Duration::from_secs(5);
 /// Bodies that contradict an earlier one are kept for the operator, the newest ones.
 pub(super) const MAX_CONFLICTS: i64 = 1_000;
+/// The position under which the time that counts for the retention is stored.
+const OPEN_TIME: &str = "inbox.open_time";
 /// Rows that one clean-up removes; the next follows. A larger slice would delay receipts.
 pub(super) const CLEAN_UP_ROWS: i64 = 500;
 /// Longest stored text of an error, in bytes.
@@ -60,6 +62,7 @@ CREATE TABLE positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWI
 ";
 
 pub(super) fn open(path: &Path) -> Result<Connection, Error> {
+    create(path);
     let connection = Connection::open(path)?;
     connection.busy_timeout(BUSY)?;
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
@@ -86,6 +89,16 @@ pub(super) fn open(path: &Path) -> Result<Connection, Error> {
         connection.execute_batch(&tables)?;
     }
     Ok(connection)
+}
+
+/// Events contain data of customers: a new file is for its owner only. SQLite gives the files
+/// beside it the same mode. What fails here, fails again in SQLite, which says why.
+fn create(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let _ = options.open(path);
 }
 
 /// What became of an event that was to be stored.
@@ -277,22 +290,33 @@ fn cut(error: &str) -> &str {
     &error[..error.floor_char_boundary(MAX_ERROR_BYTES)]
 }
 
-/// Removes a slice of what is older than `before`. True if there may be more.
+/// Removes a slice of what is not newer than `before`. True if there may be more.
 pub(super) fn clean_up(file: &Connection, before: i64) -> rusqlite::Result<bool> {
     let events = "DELETE FROM events WHERE number IN (
-        SELECT number FROM events WHERE state IN (1, 3, 4) AND due < ?1 ORDER BY due LIMIT ?2)";
+        SELECT number FROM events WHERE state IN (1, 3, 4) AND due <= ?1 ORDER BY due LIMIT ?2)";
     let newest = "DELETE FROM newest WHERE resource IN (
-        SELECT resource FROM newest WHERE at < ?1 ORDER BY at LIMIT ?2)";
+        SELECT resource FROM newest WHERE at <= ?1 ORDER BY at LIMIT ?2)";
     let events = file.execute(events, [before, CLEAN_UP_ROWS])?;
     let newest = file.execute(newest, [before, CLEAN_UP_ROWS])?;
     Ok(events.max(newest) as i64 == CLEAN_UP_ROWS)
 }
 
-/// The largest time in the file.
-pub(super) fn newest_time(file: &Connection) -> rusqlite::Result<i64> {
+/// When the last event was received.
+pub(super) fn newest_time(file: &Connection) -> rusqlite::Result<Option<i64>> {
     let last = "SELECT received FROM events ORDER BY number DESC LIMIT 1";
-    let received: Option<i64> = file.query_row(last, [], |row| row.get(0)).optional()?;
-    Ok(received.unwrap_or_default())
+    file.query_row(last, [], |row| row.get(0)).optional()
+}
+
+/// Where the clock of the open time ended.
+pub(super) fn open_time(file: &Connection) -> rusqlite::Result<Option<i64>> {
+    let text = position(file, OPEN_TIME)?;
+    Ok(text.and_then(|text| text.parse().ok()))
+}
+
+/// Another process may have the file open, too: the later time counts.
+pub(super) fn set_open_time(file: &Connection, ms: i64) -> rusqlite::Result<()> {
+    let known = open_time(file)?.unwrap_or(i64::MIN);
+    set_position(file, OPEN_TIME, &ms.max(known).to_string())
 }
 
 pub(super) fn stats(file: &Connection, now: i64) -> rusqlite::Result<Stats> {

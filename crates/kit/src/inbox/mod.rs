@@ -299,7 +299,7 @@ impl Inbox {
         self.ask(move |file, _| file::position(file, &name)).await
     }
 
-    /// Stores a position durably.
+    /// Stores a position durably. Names that begin with `inbox.` are those of the inbox itself.
     pub async fn set_position(&self, name: &str, value: &str) -> Result<(), Error> {
         let (name, value) = (name.to_owned(), value.to_owned());
         self.ask(move |file, _| file::set_position(file, &name, &value)).await

@@ -10,7 +10,8 @@ pub struct Options {
     /// What happens to an event that is older than one of the same resource that was processed.
     pub out_of_order: OutOfOrder,
     /// How long ids of processed events are kept: within it a repeated delivery is recognised.
-    /// 40 days: restive keeps events for 30 days and undelivered ones for 7 more.
+    /// 40 days: restive keeps events for 30 days and undelivered ones for 7 more. Only time in
+    /// which the inbox is open counts: a clock that is wrong at the start must not remove ids.
     pub retention: Duration,
     /// Events that may wait to be stored; over it [`super::Error::Full`]. 8,192: some 30 batches,
     /// less than a second of work.

@@ -32,23 +32,31 @@ const LOOK: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often old rows are looked for, while none are found.
 const CLEAN_UP: Duration = Duration::from_secs(60);
+/// How often the open time is stored. Less would sync the disk of an idle inbox more often; what a
+/// kill loses only keeps ids longer.
+const STORE_OPEN_TIME_MS: i64 = 10 * 60 * 1000;
 
 pub(super) fn start(
     file: Connection,
     options: Options,
     handler: Option<Handler>,
 ) -> Result<(Arc<Queue>, Vec<JoinHandle<()>>), Error> {
-    let clock = Clock::starting_at(file::newest_time(&file)?);
+    let newest = file::newest_time(&file)?;
+    let clock = Clock::starting_at(newest.unwrap_or_default());
+    let open_time = clock.of_open_time(file::open_time(&file)?, newest);
     let queue = Arc::new(Queue::new(options.max_waiting));
     let mut writer = Writer {
         data_version: file::data_version(&file)?,
         file,
         clock,
+        open_time_stored: i64::MIN,
+        open_time,
         options,
         handler,
         queue: queue.clone(),
         leased: HashSet::new(),
         busy: HashMap::new(),
+        uncounted: HashSet::new(),
         next_due: Some(0),
         not_before: Instant::now(),
         clean_up_at: Instant::now(),
@@ -67,6 +75,9 @@ pub(super) fn start(
 struct Writer {
     file: Connection,
     clock: Clock,
+    /// For the retention.
+    open_time: Clock,
+    open_time_stored: i64,
     options: Options,
     handler: Option<Handler>,
     queue: Arc<Queue>,
@@ -74,6 +85,9 @@ struct Writer {
     leased: HashSet<i64>,
     /// Their resources.
     busy: HashMap<String, i64>,
+    /// Events whose last attempt succeeded, but the disk did not store that: the next attempt has
+    /// the same number. Otherwise a broken disk would make dead letters of them.
+    uncounted: HashSet<i64>,
     /// When the next event may be due; none if no event is pending that may be handed out.
     next_due: Option<i64>,
     /// Nothing is handed out before: the last write failed.
@@ -105,6 +119,8 @@ impl Writer {
             }
             self.clean_up();
         }
+        // If it fails, ids are kept longer.
+        let _ = file::set_open_time(&self.file, self.open_time.now_ms());
     }
 
     /// The jobs that wait, or none of them if an event may be due. None at the end.
@@ -254,6 +270,9 @@ impl Writer {
             }
             // It is handed out again: at least once.
             Job::Finish(finish) => {
+                if matches!(finish.outcome, Outcome::Done | Outcome::Released) {
+                    self.uncounted.insert(finish.number);
+                }
                 self.free(finish.number, finish.resource.as_deref());
                 if let Some(answer) = finish.answer {
                     let _ = answer.send(Err(Error::Batch(reason.to_owned())));
@@ -331,6 +350,9 @@ impl Writer {
         });
         self.file.pragma_update(None, "synchronous", "FULL")?;
         let claimed = claimed?;
+        for number in &picked {
+            self.uncounted.remove(number);
+        }
         if claimed.len() < picked.len() {
             // One that was not handed out may have kept others of its resource back.
             self.next_due = Some(0);
@@ -373,6 +395,9 @@ impl Writer {
 
     /// Counts an attempt. None if the event is not handed out.
     fn begin(&self, number: i64, now: i64) -> rusqlite::Result<Option<Claimed>> {
+        if self.uncounted.contains(&number) {
+            file::release(&self.file, number)?;
+        }
         let Some(loaded) = file::load(&self.file, number)? else { return Ok(None) };
         if loaded.attempts >= self.options.retry.max_attempts {
             let error = "the process ended while it handled this event, each time";
@@ -403,12 +428,18 @@ impl Writer {
     fn apply_with(&mut self, handler: &mut Handler) -> rusqlite::Result<()> {
         let claimed = self.claim(APPLY_BATCH)?;
         let now = self.clock.now_ms();
+        let mut applied = false;
         let done = self.transaction(|writer| {
             for one in &claimed {
                 writer.apply_one(handler, one, now)?;
             }
+            applied = true;
             Ok(())
         });
+        if done.is_err() && applied {
+            // No handler failed: the disk did not store what they did.
+            self.uncounted.extend(claimed.iter().map(|one| one.number));
+        }
         for one in &claimed {
             self.free(one.number, one.event.resource.as_deref());
         }
@@ -452,8 +483,18 @@ impl Writer {
             return;
         }
         let retention = i64::try_from(self.options.retention.as_millis()).unwrap_or(i64::MAX);
-        let before = self.clock.now_ms().saturating_sub(retention);
-        let more = self.transaction(|writer| file::clean_up(&writer.file, before));
+        let now = self.open_time.now_ms();
+        let before = now.saturating_sub(retention);
+        let is_stored = now.saturating_sub(self.open_time_stored) < STORE_OPEN_TIME_MS;
+        let more = self.transaction(|writer| {
+            if !is_stored {
+                file::set_open_time(&writer.file, now)?;
+            }
+            file::clean_up(&writer.file, before)
+        });
+        if more.is_ok() && !is_stored {
+            self.open_time_stored = now;
+        }
         let pause = if matches!(more, Ok(true)) { Duration::ZERO } else { CLEAN_UP };
         self.clean_up_at = Instant::now() + pause;
     }

@@ -388,6 +388,79 @@ fn processed_ids_are_forgotten_after_the_retention_and_dead_letters_are_not() {
     assert_eq!(state(&inbox, "evt_2"), Some(State::Dead));
 }
 
+/// Changes the file behind a closed inbox.
+fn change(place: &Place, sql: &str) {
+    let file = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    file.execute_batch(sql).unwrap();
+}
+
+#[test]
+fn a_clock_that_is_far_ahead_removes_no_id() {
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
+    drop(inbox);
+    // The clock is 41 days ahead of all times in the file.
+    let ahead = Duration::from_secs(41 * 86_400).as_millis();
+    change(
+        &place,
+        &format!(
+            "UPDATE events SET received = received - {ahead}, due = due - {ahead};
+             UPDATE positions SET value = CAST(value AS INTEGER) - {ahead};"
+        ),
+    );
+    // With an event of each wrong time, so that the file has it too.
+    for id in ["evt_2", "evt_3"] {
+        let inbox = Inbox::open(&place.path(), Options::default()).unwrap();
+        inbox.accept_blocking(event(id)).unwrap();
+        inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
+        // The writer looks for old rows before it answers the second question.
+        for _ in 0..2 {
+            assert_eq!(state(&inbox, "evt_1"), Some(State::Processed), "{id}");
+        }
+        assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    }
+}
+
+#[test]
+fn a_disk_that_does_not_store_results_makes_no_dead_letter() {
+    let place = Place::default();
+    let mut options = quick();
+    options.retry.max_attempts = 2;
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    // Fails as a full disk does, when a result is written.
+    let broken = "CREATE TRIGGER broken BEFORE UPDATE OF state ON events
+        BEGIN SELECT RAISE(ROLLBACK, 'disk I/O error'); END";
+    change(&place, broken);
+    for _ in 0..3 {
+        let lease = inbox.next_blocking(in_time()).unwrap();
+        assert_eq!(lease.attempt, 1);
+        let error = lease.done_blocking().unwrap_err().to_string();
+        assert!(error.contains("disk I/O error"), "{error}");
+    }
+    change(&place, "DROP TRIGGER broken");
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!(lease.attempt, 1);
+    lease.done_blocking().unwrap();
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Processed));
+}
+
+#[test]
+#[cfg(unix)]
+fn only_the_owner_may_read_received_events() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    for name in ["inbox.db", "inbox.db-wal"] {
+        let file = place.folder.path().join(name);
+        let mode = std::fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+}
+
 #[test]
 fn a_file_of_another_program_is_refused() {
     let place = Place::default();

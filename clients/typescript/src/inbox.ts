@@ -131,6 +131,14 @@ export class MemoryStore implements InboxStore {
     return undefined;
   }
 
+  /** Gives an event back that was claimed, without an attempt. */
+  protected unclaim(id: string, dueAt: number): void {
+    const entry = this.entries.get(id);
+    if (entry?.state !== "pending") return;
+    entry.attempts -= 1;
+    entry.dueAt = dueAt;
+  }
+
   async complete(id: string): Promise<void> {
     this.finish(id);
   }

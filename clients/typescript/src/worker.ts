@@ -5,6 +5,8 @@ import type { InboxStore, QueuedEvent } from "./inbox.js";
 import { pause } from "./retry.js";
 
 export interface HandlerContext {
+  /** The id by which the inbox knows the event: the same in every attempt. See `Receiver`. */
+  id: string;
   /** Number of this attempt, from 1. */
   attempt: number;
   /** Aborted when the time limit of the handler is reached, or the worker stops. */
@@ -34,6 +36,8 @@ const LEASE_MARGIN_MS = 30_000;
 /** How often the inbox is looked at without a wake-up: other processes may fill it. */
 const IDLE_MS = 1_000;
 const MAX_ERROR_CHARS = 1_000;
+/** Pause before a result that the store did not take is written again. */
+const STORE_RETRY_MS = 1_000;
 
 export class Worker {
   readonly #store: InboxStore;
@@ -76,8 +80,22 @@ export class Worker {
       await this.#failed(event, error);
       return true;
     }
-    await this.#store.complete(event.id);
+    await this.#complete(event);
     return true;
+  }
+
+  /** Repeats it: an event that was handled must not be handled again because the disk is full. */
+  async #complete(event: QueuedEvent): Promise<void> {
+    const { signal } = this.#stop;
+    for (;;) {
+      try {
+        return await this.#store.complete(event.id);
+      } catch (error) {
+        if (signal.aborted) throw error;
+        this.#report(error, event, false);
+        await pause(STORE_RETRY_MS, signal).catch(() => undefined);
+      }
+    }
   }
 
   async #loop(): Promise<void> {
@@ -112,7 +130,7 @@ export class Worker {
       }, timeout);
     });
     try {
-      const context = { attempt: event.attempt, signal: abort.signal };
+      const context = { id: event.id, attempt: event.attempt, signal: abort.signal };
       const parsed = JSON.parse(event.body) as Event;
       await Promise.race([Promise.resolve(this.#handler(parsed, context)), late]);
     } finally {

@@ -6,7 +6,7 @@ import test, { after, before } from "node:test";
 
 import { Client } from "restive-client";
 
-import { fake, html, stream } from "./harness.mjs";
+import { fake, html, json, stream } from "./harness.mjs";
 
 const { setTimeout: real } = globalThis;
 before(() => (globalThis.setTimeout = (run, ms, ...rest) => real(run, ms / 100, ...rest)));
@@ -34,6 +34,30 @@ test("delays double up to 30 s and begin again after a success", deadline, async
   bases.forEach((base, at) => assert.ok(delays[at] >= base && delays[at] <= 2 * base, `${delays}`));
   assert.equal(delays[8], 10, "what the server asks for after a success");
   assert.ok(delays[9] >= 2000 && delays[9] <= 4000, `${delays}`);
+});
+
+test("what a server asks for is obeyed up to five minutes", deadline, async () => {
+  const limited = (seconds) =>
+    json(429, { error: { code: "rate_limited" } }, { "Retry-After": String(seconds) });
+  for (const [answer, expected] of [
+    [limited(31_536_000), 300_000],
+    [limited(300), 300_000],
+    [limited(120), 120_000],
+    [stream("retry: 99999999999\nid: e.1\n\n"), 300_000],
+  ]) {
+    const { url, close } = await fake(answer);
+    const delays = [];
+    const follower = new Client({ url, key: "k" }).follow({
+      onState: ({ state, delay }) => {
+        if (state !== "waiting") return;
+        delays.push(delay);
+        follower.close();
+      },
+    });
+    for await (const _ of follower) break;
+    close();
+    assert.deepEqual(delays, [expected]);
+  }
 });
 
 test("a stream that is silent for a minute is opened again", deadline, async () => {

@@ -3,7 +3,7 @@
 
 import type { Client } from "../client.js";
 import { FollowError } from "../errors.js";
-import { pause, reconnectDelay } from "../retry.js";
+import { MAX_ASKED_MS, pause, reconnectDelay } from "../retry.js";
 import {
   RESET,
   isPast,
@@ -77,8 +77,9 @@ export class Follower implements AsyncIterable<Message> {
       if (end.refresh) await this.#renew();
       short = Date.now() - began < SHORT_MS ? short + 1 : 0;
       const atOnce = end.now && (opened || end.refresh) && short < 2;
-      let delay = atOnce ? 0 : (opened && end.delay) || reconnectDelay(failures);
-      if (!opened) delay = Math.max(delay, end.delay ?? 0);
+      const asked = Math.min(end.delay ?? 0, MAX_ASKED_MS);
+      let delay = atOnce ? 0 : (opened && asked) || reconnectDelay(failures);
+      if (!opened) delay = Math.max(delay, asked);
       if (!atOnce) failures += 1;
       this.#options.onState?.({ state: "waiting", delay, error: end.error });
       if (delay) await pause(delay, this.#stop.signal).catch(() => undefined);

@@ -1,11 +1,11 @@
 // The inbox in one file, for Node without SQLite: a journal of JSON lines, read at the start. All
 // ids are in memory, some 200 bytes each; with more than a million a month, use `SqliteStore`.
 
-import { open, readFile, rename, type FileHandle } from "node:fs/promises";
+import { open, readFile, rename, unlink, type FileHandle } from "node:fs/promises";
 import { dirname } from "node:path";
 
 import { MemoryStore, REMEMBER_MS, type Entry, type NewEvent } from "../inbox.js";
-import { lock, unlock } from "./lock.js";
+import { lock, type Lock } from "./lock.js";
 
 /** One change. `put` and `set` are synced; the others may be repeated after a power cut. */
 type Line =
@@ -26,38 +26,70 @@ interface Waiting {
 
 /** The journal is rewritten when it has this size and is mostly out of date. */
 const REWRITE_BYTES = 16 * 1024 * 1024;
+/** After a failed write: a full disk must not be tried a thousand times a second. */
+const PAUSE_MS = 1000;
+/** Events contain data of customers. */
+const OWNER_ONLY = 0o600;
+/** Where the clock of the open time ended; see `#openTime`. */
+const OPEN_TIME = "store.open_time";
 
 export class FileStore extends MemoryStore {
   readonly #path: string;
+  readonly #lock: Lock;
   #file: FileHandle;
+  /** The folder, while it does not durably name the new journal. */
+  #folder: FileHandle | undefined;
   #size = 0;
   #liveBytes = 0;
   #queue: Waiting[] = [];
   #writing: Promise<void> | undefined;
+  /** A write failed, so the end of the file is unknown: it is rewritten before the next write. */
+  #damaged = false;
+  #openedAt = 0;
+  readonly #opened = performance.now();
 
-  private constructor(path: string, file: FileHandle) {
+  private constructor(path: string, file: FileHandle, held: Lock) {
     super();
     this.#path = path;
     this.#file = file;
+    this.#lock = held;
   }
 
   /** Opens or creates the journal. Only one process may have it open. */
   static async open(path: string): Promise<FileStore> {
-    await lock(`${path}.lock`);
+    const held = await lock(`${path}.lock`);
+    let store: FileStore | undefined;
     try {
-      const store = new FileStore(path, await open(path, "a+"));
+      store = new FileStore(path, await open(path, "a+", OWNER_ONLY), held);
       await store.#load();
       return store;
     } catch (error) {
-      await unlock(`${path}.lock`);
+      if (store) await store.#closeFiles();
+      await held.release();
       throw error;
     }
   }
 
   async close(): Promise<void> {
+    // If it fails, ids are kept longer.
+    await this.setSetting(OPEN_TIME, String(this.#openTime())).catch(() => undefined);
     while (this.#writing) await this.#writing;
+    await this.#closeFiles();
+    await this.#lock.release();
+  }
+
+  async #closeFiles(): Promise<void> {
     await this.#file.close();
-    await unlock(`${this.#path}.lock`);
+    await this.#folder?.close();
+    this.#folder = undefined;
+  }
+
+  /**
+   * A clock that counts only while the store is open, for the age of ids. A clock of the machine
+   * that is wrong by more than `REMEMBER_MS` must not make the store forget them.
+   */
+  #openTime(): number {
+    return Math.floor(this.#openedAt + performance.now() - this.#opened);
   }
 
   override async put(event: NewEvent): Promise<"stored" | "known" | "different"> {
@@ -82,7 +114,14 @@ export class FileStore extends MemoryStore {
 
   override async claim(now: number, leaseMs: number) {
     const event = await super.claim(now, leaseMs);
-    if (event) await this.#write({ o: "claim", i: event.id }, false);
+    if (!event) return undefined;
+    try {
+      await this.#write({ o: "claim", i: event.id }, false);
+    } catch (error) {
+      // Nobody gets it, so it is no attempt.
+      this.unclaim(event.id, now + PAUSE_MS);
+      throw error;
+    }
     return event;
   }
 
@@ -122,9 +161,11 @@ export class FileStore extends MemoryStore {
         throw new Error(`${this.#path}:${index + 1}: not a line of an inbox journal`, { cause });
       }
     });
-    this.#size = end;
-    if (end < bytes.length) await this.#file.truncate(end);
-    await this.prune(Date.now() - REMEMBER_MS);
+    let newest = 0;
+    for (const { receivedAt } of this.entries.values()) newest = Math.max(newest, receivedAt);
+    const now = Date.now();
+    this.#openedAt = Math.min(now, Number(this.settings.get(OPEN_TIME)) || newest || now);
+    await this.prune(this.#openTime() - REMEMBER_MS);
     await this.#rewrite();
   }
 
@@ -174,46 +215,86 @@ export class FileStore extends MemoryStore {
       const batch = this.#queue.splice(0);
       let failed: unknown;
       try {
-        const bytes = Buffer.from(batch.map(({ line }) => line).join(""));
-        if (bytes.length > 0) await this.#file.appendFile(bytes);
-        if (batch.some(({ sync }) => sync)) await this.#file.datasync();
-        this.#size += bytes.length;
+        // What this batch changes is in memory already.
+        await (this.#damaged ? this.#rewrite() : this.#append(batch));
       } catch (error) {
         failed = error ?? new Error("the journal could not be written");
-        // A part of the batch may be in the file. What was not acknowledged must not be there.
-        await this.#file.truncate(this.#size).catch(() => undefined);
+        // A part of the batch may be in the file, or an earlier part may have been lost: a system
+        // forgets what it could not write.
+        this.#damaged = true;
       }
       for (const { done } of batch) done(failed);
-      if (!failed) await this.#rewriteIfLarge();
+      // What failed is taken out of the memory before it is written again.
+      if (failed) await new Promise((resolve) => setImmediate(resolve));
+      else await this.#rewriteIfLarge();
     }
     this.#writing = undefined;
   }
 
+  async #append(batch: Waiting[]): Promise<void> {
+    const bytes = Buffer.from(batch.map(({ line }) => line).join(""));
+    if (bytes.length > 0) await this.#file.appendFile(bytes);
+    if (batch.some(({ sync }) => sync)) {
+      await this.#file.datasync();
+      await this.#syncFolder();
+    }
+    this.#size += bytes.length;
+  }
+
   async #rewriteIfLarge(): Promise<void> {
     if (this.#size < REWRITE_BYTES || this.#size < 2 * this.#liveBytes) return;
-    await this.prune(Date.now() - REMEMBER_MS);
+    await this.prune(this.#openTime() - REMEMBER_MS);
+    // The journal as it is stays in use.
     await this.#rewrite().catch(() => undefined);
   }
 
   /** Replaces the journal by one that has only what still counts. */
   async #rewrite(): Promise<void> {
+    const path = `${this.#path}.new`;
+    await unlink(path).catch(() => undefined);
+    // Everything that can be missing is opened before the new journal takes its name: afterwards
+    // nothing may be written to the old one.
+    const folder = this.#folder ?? (await open(dirname(this.#path), "r"));
+    let next: FileHandle | undefined;
+    let size = 0;
+    try {
+      next = await open(path, "ax", OWNER_ONLY);
+      const bytes = this.#contents();
+      size = bytes.length;
+      await next.appendFile(bytes);
+      await next.sync();
+      await rename(path, this.#path);
+    } catch (error) {
+      await next?.close().catch(() => undefined);
+      await unlink(path).catch(() => undefined);
+      if (folder !== this.#folder) await folder.close().catch(() => undefined);
+      throw error;
+    }
+    const old = this.#file;
+    this.#file = next;
+    this.#folder = folder;
+    this.#damaged = false;
+    this.#size = this.#liveBytes = size;
+    await old.close().catch(() => undefined);
+    await this.#syncFolder();
+  }
+
+  /** Until it has succeeded, nothing new is acknowledged: a power cut could bring the old back. */
+  async #syncFolder(): Promise<void> {
+    if (!this.#folder) return;
+    await this.#folder.sync();
+    const folder = this.#folder;
+    this.#folder = undefined;
+    await folder.close().catch(() => undefined);
+  }
+
+  #contents(): Buffer {
     let text = "";
     const add = (line: Line) => (text += `${JSON.stringify(line)}\n`);
     for (const [n, v] of this.settings) add({ o: "set", n, v });
+    add({ o: "set", n: OPEN_TIME, v: String(this.#openTime()) });
     for (const entry of this.entries.values()) this.#describe(entry).forEach(add);
-    const bytes = Buffer.from(text);
-    const next = await open(`${this.#path}.new`, "w");
-    await next.writeFile(bytes);
-    await next.sync();
-    await next.close();
-    await rename(`${this.#path}.new`, this.#path);
-    const folder = await open(dirname(this.#path), "r");
-    await folder.sync();
-    await folder.close();
-    const old = this.#file;
-    this.#file = await open(this.#path, "a+");
-    await old.close();
-    this.#size = this.#liveBytes = bytes.length;
+    return Buffer.from(text);
   }
 
   #describe(entry: Entry): Line[] {

@@ -1,29 +1,85 @@
 // A lock file that names its process. A process that was killed leaves the file behind, but not a
 // process with its id and start time.
+//
+// The files are numbered, and the highest number is the lock. Whoever takes over the lock of a dead
+// process creates the next number, with its content, in one step: of several processes one
+// succeeds. No number is used again, so a process that was slow cannot remove the lock of another.
 
-import { open, readFile, unlink } from "node:fs/promises";
+import { link, readFile, readdir, rename, unlink, writeFile } from "node:fs/promises";
+import { basename, dirname } from "node:path";
 
-export async function lock(path: string): Promise<void> {
-  for (let attempt = 0; attempt < 10; attempt += 1) {
-    try {
-      const file = await open(path, "wx");
-      await file.writeFile(`${process.pid} ${await startOf(process.pid)}`);
-      await file.close();
-      return;
-    } catch (error) {
-      if ((error as { code?: string }).code !== "EEXIST") throw error;
+/** Several processes that start together need a few. */
+const MAX_ATTEMPTS = 100;
+/** Content of a lock that its process has given back. */
+const RELEASED = "released";
+
+export interface Lock {
+  release(): Promise<void>;
+}
+
+export async function lock(path: string): Promise<Lock> {
+  const draft = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
+  await writeFile(draft, `${process.pid} ${await startOf(process.pid)}`, { mode: 0o600 });
+  try {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+      const found = await numbers(path);
+      const last = found.at(-1) ?? 0;
+      if (last > 0) await refuseIfHeld(`${path}.${last}`);
+      const own = last + 1;
+      if (!(await created(draft, `${path}.${own}`))) continue;
+      // Another process may have been faster by several numbers, and have removed this one.
+      const now = await numbers(path);
+      const older = now.filter((number) => number < own);
+      if (now.at(-1) === own) {
+        for (const number of older) await unlink(`${path}.${number}`).catch(() => undefined);
+        return { release: () => release(path, own) };
+      }
+      await unlink(`${path}.${own}`).catch(() => undefined);
     }
-    const [pid = "", start = ""] = (await readFile(path, "utf8").catch(() => "")).split(" ");
-    if (pid !== "" && (await isAlive(Number(pid), start))) {
-      throw new Error(`${path} belongs to process ${pid}, which is running`);
-    }
-    await unlink(path).catch(() => undefined);
+  } finally {
+    await unlink(draft).catch(() => undefined);
   }
   throw new Error(`${path} could not be created: several processes compete for it`);
 }
 
-export async function unlock(path: string): Promise<void> {
-  await unlink(path).catch(() => undefined);
+/** The file stays, so that its number is not used again. */
+async function release(path: string, number: number): Promise<void> {
+  const draft = `${path}.${process.pid}.released`;
+  await writeFile(draft, RELEASED, { mode: 0o600 });
+  await rename(draft, `${path}.${number}`);
+}
+
+/** The numbers of the lock files, in ascending order. */
+async function numbers(path: string): Promise<number[]> {
+  const prefix = `${basename(path)}.`;
+  const names = await readdir(dirname(path));
+  return names
+    .filter((name) => name.startsWith(prefix))
+    .map((name) => name.slice(prefix.length))
+    .filter((rest) => /^[1-9]\d{0,14}$/.test(rest))
+    .map(Number)
+    .sort((one, other) => one - other);
+}
+
+async function refuseIfHeld(path: string): Promise<void> {
+  // Gone: its process was superseded. The next look at the numbers shows by which.
+  const content = await readFile(path, "utf8").catch(() => RELEASED);
+  const [pid = "", start = ""] = content.split(" ");
+  // Anything else, such as a file that a power cut left empty, names no process.
+  if (/^[1-9]\d*$/.test(pid) && (await isAlive(Number(pid), start))) {
+    throw new Error(`${path} belongs to process ${pid}, which is running`);
+  }
+}
+
+/** False if the file exists. */
+async function created(draft: string, path: string): Promise<boolean> {
+  try {
+    await link(draft, path);
+    return true;
+  } catch (error) {
+    if ((error as { code?: string }).code === "EEXIST") return false;
+    throw error;
+  }
 }
 
 async function isAlive(pid: number, start: string): Promise<boolean> {

@@ -335,6 +335,13 @@ class Misbehaving(unittest.TestCase):
             self.assertEqual(live.reconnect_delay(failures, 1.0), 2 * base)
         self.assertLessEqual(live.reconnect_delay(10**6), 30)
 
+    def test_what_a_server_asks_for_is_obeyed_up_to_five_minutes(self):
+        for opened in (False, True):
+            for asked, expected in ((31_536_000.0, 300.0), (300.0, 300.0), (120.0, 120.0)):
+                progress = live.Progress(live.Options())
+                progress.opened = opened
+                self.assertEqual(progress.delay(live.End(delay=asked), 60.0), expected)
+
     def test_wrong_options_are_refused(self):
         with Client("http://127.0.0.1:1", "k") as client:
             for options in ({"channel": "websocket"}, {"channel": "poll"}, {"typo": 1}):

@@ -23,6 +23,9 @@ BEYOND = 2**53 - 1
 #: A connection that ends sooner may be refused for a reason that reconnecting does not change.
 SHORT_SECONDS = 1.0
 
+#: The longest delay that a server may ask for. No live service needs longer, and a follower that a
+#: wrong header stops for a day looks like one that works.
+MAX_ASKED_SECONDS = 300.0
 BASE_SECONDS = 1.0
 MAX_SECONDS = 30.0
 
@@ -282,7 +285,8 @@ class Progress:
             return 0.0
         delay = reconnect_delay(self.failures)
         if end.delay is not None:
-            delay = end.delay if self.opened else max(delay, end.delay)
+            asked = min(end.delay, MAX_ASKED_SECONDS)
+            delay = asked if self.opened else max(delay, asked)
         self.failures += 1
         return delay
 

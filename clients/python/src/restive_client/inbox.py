@@ -3,6 +3,7 @@ exactly once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import threading
@@ -89,6 +90,7 @@ class SqliteInbox:
 
     def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
         self._lock = threading.Lock()
+        _create(path)
         # Statements commit by themselves: each change is one statement.
         self._db = sqlite3.connect(
             path, timeout=STORE_SECONDS, isolation_level=None, check_same_thread=False
@@ -186,8 +188,12 @@ class SqliteInbox:
 
     def prune(self, before: float | None = None) -> int:
         """Forgets completed events that were received before this time; default: 40 days ago."""
-        limit = time.time() - REMEMBER_SECONDS if before is None else before
+        limit = before
         with self._use() as db:
+            if limit is None:
+                # A clock that is far ahead must not make it forget what has just arrived.
+                newest = db.execute("SELECT max(received_at) FROM restive_inbox").fetchone()[0]
+                limit = min(time.time(), newest or 0.0) - REMEMBER_SECONDS
             removed = db.execute(
                 "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?", (limit,)
             )
@@ -207,6 +213,16 @@ class SqliteInbox:
                 " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value),
             )
+
+
+def _create(path: str | os.PathLike[str]) -> None:
+    """Events contain data of customers: a new file is for its owner only. SQLite gives the files
+    beside it the same mode."""
+    if os.fspath(path) in ("", ":memory:"):
+        return
+    # What fails here, fails again in SQLite, which says why.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def apply_once(

@@ -26,10 +26,14 @@ IDLE_SECONDS = 1.0
 #: Shortest pause, so that a wrong clock does not make it a busy loop.
 MIN_IDLE_SECONDS = 0.02
 MAX_ERROR_CHARS = 1000
+#: Pause before a result that the store did not take is written again.
+STORE_RETRY_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Context:
+    #: The id by which the inbox knows the event: the same in every attempt. See ``Receiver``.
+    id: str
     #: Number of this attempt, from 1.
     attempt: int
 
@@ -124,7 +128,7 @@ class Worker:
             return False
         self._running[event.id] = time.monotonic()
         try:
-            self._handler(self._steps.check(event), Context(event.attempt))
+            self._handler(self._steps.check(event), Context(event.id, event.attempt))
         except Exception as error:
             self._steps.failed(event, error)
             return True
@@ -134,8 +138,20 @@ class Worker:
             return True
         finally:
             self._running.pop(event.id, None)
-        self._steps.store.complete(event.id)
+        self._complete(event)
         return True
+
+    def _complete(self, event: QueuedEvent) -> None:
+        """Repeats it: an event that was handled must not be handled again because the disk is
+        full."""
+        while True:
+            try:
+                return self._steps.store.complete(event.id)
+            except Exception as error:
+                if self._stop.is_set():
+                    raise
+                self._steps.report(error, event, False)
+            self._stop.wait(STORE_RETRY_SECONDS)
 
     def _loop(self) -> None:
         while not self._stop.is_set():
@@ -167,7 +183,7 @@ class AsyncWorker:
         self._timeout = timeout
 
     async def run(self) -> None:
-        """Works until it is cancelled."""
+        """Works until it is cancelled. A handler that raises ``CancelledError`` has failed."""
         await asyncio.gather(*(self._loop() for _ in range(self._concurrency)))
 
     async def once(self) -> bool:
@@ -177,22 +193,48 @@ class AsyncWorker:
         event = await asyncio.to_thread(store.claim, time.time(), lease)
         if event is None:
             return False
-        try:
-            await asyncio.wait_for(self._call(event), self._timeout)
-        except asyncio.TimeoutError:
-            late = TimeoutError(f"the handler did not end within {self._timeout} s")
-            await asyncio.to_thread(self._steps.failed, event, late)
-            return True
-        except Exception as error:
+        error = await self._outcome(event)
+        if error is None:
+            await self._complete(event)
+        else:
             await asyncio.to_thread(self._steps.failed, event, error)
-            return True
-        await asyncio.to_thread(store.complete, event.id)
         return True
 
+    async def _outcome(self, event: QueuedEvent) -> Exception | None:
+        """Runs the handler; returns why it failed. A task of its own, because otherwise its
+        cancellation and that of the worker look the same."""
+        task = asyncio.ensure_future(self._call(event))
+        try:
+            done, _ = await asyncio.wait({task}, timeout=self._timeout)
+            if not done:
+                await _cancel(task)
+                return TimeoutError(f"the handler did not end within {self._timeout} s")
+        except asyncio.CancelledError:
+            await _cancel(task)
+            raise
+        if task.cancelled():
+            return RuntimeError("the handler was cancelled")
+        error = task.exception()
+        return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))
+
+    async def _complete(self, event: QueuedEvent) -> None:
+        """Repeats it: an event that was handled must not be handled again because the disk is
+        full."""
+        while True:
+            try:
+                return await asyncio.to_thread(self._steps.store.complete, event.id)
+            except Exception as error:
+                self._steps.report(error, event, False)
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+
     async def _call(self, event: QueuedEvent) -> None:
-        result = self._handler(self._steps.check(event), Context(event.attempt))
-        if inspect.isawaitable(result):
-            await result
+        try:
+            result = self._handler(self._steps.check(event), Context(event.id, event.attempt))
+            if inspect.isawaitable(result):
+                await result
+        except SystemExit as error:
+            # The event loop would end, and nothing would be handled any more.
+            raise RuntimeError(f"the handler called sys.exit({error.code})") from error
 
     async def _loop(self) -> None:
         while True:
@@ -202,3 +244,11 @@ class AsyncWorker:
             except Exception as error:
                 self._steps.report(error, None, False)
             await asyncio.sleep(wait)
+
+
+async def _cancel(task: asyncio.Future[None]) -> None:
+    """Ends a handler. One that ignores this is left alone before its lease ends."""
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=LEASE_MARGIN_SECONDS / 2)
+    if done and not task.cancelled():
+        task.exception()  # Otherwise asyncio reports that nobody has asked for it.

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import unittest
+from unittest import mock
 from wsgiref.validate import validator
 
 import httpx
@@ -39,8 +40,8 @@ def event(id, **more):
     return json.dumps({"id": id, "object": "event", "type": "book.created", **more}).encode()
 
 
-def signed(body, secrets=SECRET, timestamp=None):
-    return sign(body, secrets, id="evt_1", timestamp=timestamp)
+def signed(body, secrets=SECRET, timestamp=None, id="evt_1"):
+    return sign(body, secrets, id=id, timestamp=timestamp)
 
 
 def timestamped(body):
@@ -70,7 +71,7 @@ BAD = [
     ("a number", "POST", signed(b"7"), b"7", 400, "invalid_body"),
     ("not UTF-8", "POST", signed(b"{\xff}"), b"{\xff}", 400, "invalid_body"),
     ("id is a number", "POST", timestamped(b'{"id":7}'), b'{"id":7}', 400, "invalid_id"),
-    ("id is too long", "POST", signed(LONG), LONG, 400, "invalid_id"),
+    ("id is too long", "POST", timestamped(LONG), LONG, 400, "invalid_id"),
     ("a GET", "GET", {}, b"", 405, "method_not_allowed"),
 ]
 
@@ -157,6 +158,85 @@ class Handlers(unittest.TestCase):
             self.assertEqual(handled, [json.loads(event("evt_1", pending_webhooks=2))])
             self.assertEqual(post(event("evt_1", pending_webhooks=0)), (200, True))
             self.assertFalse(worker.once())
+
+    def test_https_and_addresses_are_required_if_that_is_set(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        receiver = Receiver(SECRET, store, https_only=True, allow=["127.0.0.0/8", "::1"])
+        app, asgi = wsgi_app(receiver), asgi_app(receiver)
+
+        def over_wsgi(scheme, address):
+            statuses = []
+            environ = {
+                "REQUEST_METHOD": "POST",
+                "CONTENT_LENGTH": str(len(EVENT)),
+                "wsgi.input": io.BytesIO(EVENT),
+                "wsgi.url_scheme": scheme,
+                **({} if address is None else {"REMOTE_ADDR": address}),
+                **{f"HTTP_{name.upper().replace('-', '_')}": v for name, v in HEADERS.items()},
+            }
+            body = app(environ, lambda status, _: statuses.append(int(status[:3])))
+            return statuses[0], json.loads(b"".join(body))
+
+        def over_asgi(scheme, address):
+            sent = []
+            headers = [(name.lower().encode(), v.encode()) for name, v in HEADERS.items()]
+            client = None if address is None else (address, 1)
+            scope = {"type": "http", "method": "POST", "scheme": scheme, "client": client}
+
+            async def receive():
+                return {"type": "http.request", "body": EVENT}
+
+            async def send(message):
+                sent.append(message)
+
+            asyncio.run(asgi({**scope, "headers": headers}, receive, send))
+            return sent[0]["status"], json.loads(sent[1]["body"])
+
+        HEADERS = signed(EVENT)
+        for send in (over_wsgi, over_asgi):
+            for scheme, address, status, code in (
+                ("http", "127.0.0.1", 403, "https_required"),
+                ("https", "192.0.2.1", 403, "address_not_allowed"),
+                ("https", "no address", 403, "address_not_allowed"),
+                ("https", None, 403, "address_not_allowed"),
+                ("https", "::ffff:127.0.0.1", 200, None),
+                ("https", "::1", 200, None),
+            ):
+                with self.subTest(send=send.__name__, scheme=scheme, address=address):
+                    found, answer = send(scheme, address)
+                    self.assertEqual((found, answer.get("error", {}).get("code")), (status, code))
+        for wrong in ("nonsense", "192.0.2.0/33"):
+            with self.assertRaises(ValueError):
+                Receiver(SECRET, store, allow=[wrong])
+
+    def test_later_events_about_one_record_are_not_taken_for_the_first(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        receiver = Receiver(SECRET, store)
+        # A third party: the body is the record, and the signed id is that of the message.
+        body = json.dumps({"id": "user_1", "type": "user.updated"}).encode()
+        for id in ("msg_1", "msg_2", "msg_1"):
+            self.assertEqual(receiver.accept("POST", signed(body, id=id), body).status, 200)
+        handled = []
+        worker = Worker(store, lambda event, context: handled.append((event["id"], context.id)))
+        while worker.once():
+            pass
+        self.assertEqual(handled, [("user_1", "msg_1"), ("user_1", "msg_2")])
+
+    def test_a_report_or_a_function_of_the_caller_that_fails_does_not_end_the_request(self):
+        def fail(*_):
+            raise ValueError("a bug")
+
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        receiver = Receiver(SECRET, store, on_problem=fail)
+        self.assertEqual(receiver.accept("GET", {}, b"").status, 405)
+        receiver = Receiver(SECRET, store, event_id=fail)
+        self.assertEqual(receiver.accept("POST", signed(EVENT), EVENT).status, 503)
+        body = b'{"id":"evt_1","type":"\\ud800"}'
+        receiver = Receiver(SECRET, store)
+        self.assertEqual(receiver.accept("POST", signed(body), body).status, 200)
 
     def test_a_body_that_is_nested_deeply_is_refused(self):
         store = SqliteInbox(":memory:")
@@ -345,6 +425,96 @@ class Inbox(unittest.TestCase):
         check(threads, hangs=False)
         check(tasks, hangs=True)
 
+    def test_a_handler_that_raises_cancelled_error_does_not_end_the_worker(self):
+        for id in ("cancelled", "exits", "ok"):
+            self.put(id)
+        handled = []
+
+        async def handler(event, _):
+            handled.append(event["id"])
+            if event["id"] == "cancelled":
+                raise asyncio.CancelledError
+            if event["id"] == "exits":
+                raise SystemExit(3)
+
+        async def run():
+            work = asyncio.create_task(AsyncWorker(self.store, handler, retries=()).run())
+            while self.store.counts()["pending"]:
+                self.assertFalse(work.done(), "the worker ended")
+                await asyncio.sleep(0.01)
+            work.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await work
+
+        asyncio.run(asyncio.wait_for(run(), 20))
+        self.assertEqual(handled, ["cancelled", "exits", "ok"])
+        self.assertEqual(self.store.counts(), {"pending": 0, "done": 1, "dead": 2})
+        errors = {dead.id: dead.error for dead in self.store.dead()}
+        self.assertEqual(errors["cancelled"], "the handler was cancelled")
+        self.assertIn("sys.exit(3)", errors["exits"])
+
+    def test_the_end_of_the_worker_ends_its_handler(self):
+        self.put("a")
+        ended = []
+
+        async def run():
+            began = asyncio.Event()
+
+            async def handler(*_):
+                began.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    ended.append("a")
+
+            work = asyncio.create_task(AsyncWorker(self.store, handler).run())
+            await began.wait()
+            work.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await work
+
+        asyncio.run(asyncio.wait_for(run(), 20))
+        self.assertEqual(ended, ["a"])
+        self.assertEqual(self.store.counts()["pending"], 1, "it is handled again")
+
+    def test_a_result_that_the_store_does_not_take_at_once_is_written_again(self):
+        def check(run):
+            self.put("a")
+            calls, errors = [], []
+            complete = self.store.complete
+
+            def failing(id):
+                self.store.complete = complete
+                raise OSError("the disk is full")
+
+            self.store.complete = failing
+            run(calls.append, lambda error, *_: errors.append(str(error)))
+            self.assertEqual((len(calls), errors), (1, ["the disk is full"]))
+            self.store.prune(time.time() + 1)
+
+        def threads(called, on_error):
+            self.assertTrue(Worker(self.store, lambda *_: called(1), on_error=on_error).once())
+
+        def tasks(called, on_error):
+            worker = AsyncWorker(self.store, lambda *_: called(1), on_error=on_error)
+            self.assertTrue(asyncio.run(worker.once()))
+
+        check(threads)
+        check(tasks)
+
+    def test_only_the_owner_may_read_the_events(self):
+        self.put("a")
+        for path in (self.path, f"{self.path}-wal"):
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600, path)
+
+    def test_a_clock_that_is_far_ahead_removes_no_id(self):
+        self.put("a")
+        self.store.complete("a")
+        ahead = time.time() + 41 * 86_400
+        with mock.patch("time.time", lambda: ahead):
+            self.assertEqual(self.store.prune(), 0)
+        self.assertEqual(self.put("a"), "known")
+
     def test_reconciliation_queues_only_what_is_missing(self):
         sent = {"type": "book.created", "pending_webhooks": 1, "created": now()}
         events = [{"id": id, **sent} for id in "abc"]
@@ -357,7 +527,7 @@ class Inbox(unittest.TestCase):
                 return iter(events)
 
         body = json.dumps({**events[1], "pending_webhooks": 0}).encode()
-        Receiver(SECRET, self.store).accept("POST", signed(body), body)
+        Receiver(SECRET, self.store).accept("POST", signed(body, id="b"), body)
         self.assertEqual(reconcile(Provider(), self.store), 2)
         self.assertEqual(reconcile(Provider(), self.store), 0)
         # The endpoint may receive another version of the event than the list shows.

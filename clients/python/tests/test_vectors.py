@@ -6,6 +6,7 @@ import os
 import unittest
 from pathlib import Path
 
+from restive_client.receiver import Receiver, SqliteInbox
 from restive_client.webhook import SignatureError, sign, verify
 
 VECTORS = json.loads(Path(os.environ["RESTIVE_VECTORS"]).read_text(encoding="utf-8"))
@@ -50,6 +51,25 @@ class Vectors(unittest.TestCase):
             id, timestamp = vector["id"], vector["timestamp"]
             signed = sign(vector["body"], vector["secrets"], id=id, timestamp=timestamp)
             self.assertEqual(signed, vector["headers"])
+
+    def test_an_event_has_the_same_id_in_all_languages(self):
+        for vector in VECTORS["event_ids"]:
+            with self.subTest(vector["name"]):
+                store = SqliteInbox(":memory:")
+                # Of two families that verify, the first counts.
+                standard = vector["family"] == "standard"
+                families = ["standard", "timestamped"] if standard else [vector["family"]]
+                receiver = Receiver(
+                    vector["secrets"], store, families=families, tolerance_seconds=10**10
+                )
+                answer = receiver.accept("POST", vector["headers"], vector["body"].encode())
+                stored = store.claim(10.0**10, 1)
+                store.close()
+                id = vector["id"]
+                found = (answer.status, stored.id if stored else None)
+                self.assertEqual(found, (400 if id is None else 200, id))
+                if id is None:
+                    self.assertIn(b"invalid_id", answer.body)
 
     def test_a_secret_that_cannot_be_one_is_refused_and_not_shown(self):
         for refused in VECTORS["refused_secrets"]:

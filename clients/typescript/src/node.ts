@@ -1,8 +1,9 @@
 // For Node: the receiver as a handler for Express or `node:http`, and the durable stores.
 
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { BlockList, isIPv6 } from "node:net";
 
-import { join, type Answer, type Receiver } from "./receiver.js";
+import { join, type Answer, type Receiver, type Source } from "./receiver.js";
 
 export { FileStore } from "./node/file.js";
 export { SqliteStore, applyOnce } from "./node/sqlite.js";
@@ -11,18 +12,25 @@ export type { SqliteDatabase } from "./node/sqlite.js";
 /**
  * `app.post("/hook", nodeHandler(receiver))`, or the listener of `http.createServer`. It reads the
  * body itself: mount it before `express.json()`. After `express.raw({ type: "*" })` it also works.
+ * `sourceOf`: how a request arrived. Default: what Express says, which knows its `trust proxy`,
+ * otherwise the socket.
  */
 export function nodeHandler(
   receiver: Receiver,
+  sourceOf: (request: IncomingMessage) => Source = sourceOfNode,
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   return async (request, response) => {
-    let answer: Answer;
+    const source = sourceOf(request);
+    const method = request.method ?? "";
+    let answer = receiver.check(method, source);
     try {
-      const body = await rawBody(request, receiver);
-      answer =
-        body instanceof Uint8Array
-          ? await receiver.accept(request.method ?? "", headersOf(request), body)
-          : body;
+      if (!answer) {
+        const body = await rawBody(request, receiver);
+        answer =
+          body instanceof Uint8Array
+            ? await receiver.accept(method, headersOf(request), body, source)
+            : body;
+      }
     } catch (refused) {
       answer = refused as Answer;
     }
@@ -30,6 +38,26 @@ export function nodeHandler(
     if (!request.complete) response.setHeader("Connection", "close");
     response.writeHead(answer.status, answer.headers).end(answer.body);
   };
+}
+
+/** A check for `allow`, from networks such as `192.0.2.0/24`, and addresses. */
+export function networks(...allowed: readonly string[]): (address: string) => boolean {
+  const list = new BlockList();
+  for (const text of allowed) {
+    const [address = "", bits] = text.split("/");
+    const family = isIPv6(address) ? "ipv6" : "ipv4";
+    // Throws if it is none: a wrong setting must stop the program.
+    if (bits === undefined) list.addAddress(address, family);
+    else list.addSubnet(address, /^\d+$/.test(bits) ? Number(bits) : NaN, family);
+  }
+  return (address) => list.check(address, isIPv6(address) ? "ipv6" : "ipv4");
+}
+
+function sourceOfNode(request: IncomingMessage): Source {
+  const { secure, ip } = request as { secure?: boolean; ip?: string };
+  const { encrypted } = request.socket as { encrypted?: boolean };
+  const address = ip ?? request.socket.remoteAddress;
+  return { secure: secure ?? encrypted === true, address };
 }
 
 function headersOf(request: IncomingMessage): [string, string][] {

@@ -24,14 +24,32 @@ export const MAX_BODY_BYTES = 2 * 1024 * 1024;
 /** Providers wait 5 to 30 s. An answer that comes later counts as failed. */
 const STORE_MS = 4500;
 
+/** Longer ids are refused: they are the key of an index. */
+const MAX_ID_BYTES = 255;
+
 export interface ReceiverOptions extends VerifyOptions {
   store: InboxStore;
   /** Default: 2 MiB. */
   maxBodyBytes?: number;
-  /** The id by which deliveries are deduplicated. Default: `id` of the event. */
+  /**
+   * The id by which deliveries are deduplicated. Default: the id that Standard Webhooks sign, the
+   * `id` of the body, or for signatures without a time the SHA-256 of the body.
+   */
   eventId?: (event: Record<string, unknown>, verified: Verified) => string | undefined;
+  /** Refuse requests that did not arrive over HTTPS. */
+  httpsOnly?: boolean;
+  /** Whether an address may send webhooks; see `networks` in `restive-client/node`. Default: all. */
+  allow?: (address: string) => boolean;
   /** Called for each request that was not accepted, and for a known id with another body. */
   onProblem?: (problem: Problem) => void;
+}
+
+/** How a request arrived, which only the server knows. */
+export interface Source {
+  /** Over HTTPS. */
+  secure?: boolean | undefined;
+  /** Of the client. */
+  address?: string | undefined;
 }
 
 export interface Problem {
@@ -61,16 +79,35 @@ export class Receiver {
     this.maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   }
 
-  /** Handles one request, whose body is exactly as it was received. Never throws. */
-  async accept(method: string, headers: HeaderSource, body: Uint8Array): Promise<Answer> {
-    if (method !== "POST") {
-      const answer = this.#refuse({
-        status: 405,
-        code: "method_not_allowed",
-        message: "send a POST",
-      });
-      return { ...answer, headers: { ...answer.headers, Allow: "POST" } };
+  /** What can be decided before the body is read: a refusal, or undefined. */
+  check(method: string, source: Source = {}): Answer | undefined {
+    const { httpsOnly, allow } = this.#options;
+    if (httpsOnly && !source.secure) {
+      const message = "webhooks are accepted over HTTPS only";
+      return this.#refuse({ status: 403, code: "https_required", message });
     }
+    if (allow && !(source.address !== undefined && isAllowed(allow, source.address))) {
+      const message = "this address is not allowed to send webhooks";
+      return this.#refuse({ status: 403, code: "address_not_allowed", message });
+    }
+    if (method === "POST") return undefined;
+    const answer = this.#refuse({
+      status: 405,
+      code: "method_not_allowed",
+      message: "send a POST",
+    });
+    return { ...answer, headers: { ...answer.headers, Allow: "POST" } };
+  }
+
+  /** Handles one request, whose body is exactly as it was received. Never throws. */
+  async accept(
+    method: string,
+    headers: HeaderSource,
+    body: Uint8Array,
+    source: Source = {},
+  ): Promise<Answer> {
+    const refused = this.check(method, source);
+    if (refused) return refused;
     if (body.length > this.maxBodyBytes) return this.tooLarge();
     let verified: Verified;
     try {
@@ -84,9 +121,15 @@ export class Receiver {
     if (typeof event === "string") {
       return this.#refuse({ status: 400, code: "invalid_body", message: event });
     }
-    const id = (this.#options.eventId ?? defaultId)(event, verified);
-    if (typeof id !== "string" || id === "" || id.length > 255) {
-      const message = "the event has no usable id: a text of 1 to 255 characters";
+    let id: unknown;
+    try {
+      const { eventId } = this.#options;
+      id = eventId ? eventId(event, verified) : await defaultId(event, verified, body);
+    } catch (error) {
+      return this.#failed(error);
+    }
+    if (!isUsable(id)) {
+      const message = `the event has no usable id: a text of 1 to ${MAX_ID_BYTES} bytes`;
       return this.#refuse({ status: 400, code: "invalid_id", message });
     }
     let fingerprint: string;
@@ -135,14 +178,22 @@ export class Receiver {
     const result = await within(STORE_MS, this.#options.store.put(event));
     if (result === "different") {
       const message = `event ${id} is known with another content; this one is not processed`;
-      this.#options.onProblem?.({ status: 200, code: "different_body", message, eventId: id });
+      this.#report({ status: 200, code: "different_body", message, eventId: id });
     }
     const duplicate = result !== "stored";
     return answer(200, { received: true, ...(duplicate && { duplicate }) });
   }
 
+  #report(problem: Problem): void {
+    try {
+      this.#options.onProblem?.(problem);
+    } catch {
+      // What fails in the report must not change the answer.
+    }
+  }
+
   #refuse(problem: Problem): Answer {
-    this.#options.onProblem?.(problem);
+    this.#report(problem);
     const { status, code, message } = problem;
     return answer(status, { error: { code, message } });
   }
@@ -150,7 +201,7 @@ export class Receiver {
   /** Nothing was stored for certain, so the provider must send it again. */
   #failed(error: unknown, eventId?: string): Answer {
     const message = `the event could not be stored: ${(error as Error)?.message ?? error}`;
-    this.#options.onProblem?.({
+    this.#report({
       status: 503,
       code: "store_failed",
       message,
@@ -161,18 +212,27 @@ export class Receiver {
   }
 }
 
-/** A handler for platforms whose servers use `Request` and `Response`. */
-export function fetchHandler(receiver: Receiver): (request: Request) => Promise<Response> {
+/**
+ * A handler for platforms whose servers use `Request` and `Response`. The address of the client is
+ * known to the platform only: `sourceOf` returns it, from a header that a trusted proxy sets.
+ */
+export function fetchHandler(
+  receiver: Receiver,
+  sourceOf: (request: Request) => Source = ({ url }) => ({ secure: url.startsWith("https:") }),
+): (request: Request) => Promise<Response> {
   return async (request) => {
-    const body = await readBody(request, receiver.maxBodyBytes);
-    const result =
-      typeof body === "string"
-        ? body === "too_large"
-          ? receiver.tooLarge()
-          : receiver.incomplete()
-        : await receiver.accept(request.method, request.headers, body);
+    const source = sourceOf(request);
+    const refused = receiver.check(request.method, source);
+    const result = refused ?? (await receive(receiver, request, source));
     return new Response(result.body, { status: result.status, headers: result.headers });
   };
+}
+
+async function receive(receiver: Receiver, request: Request, source: Source): Promise<Answer> {
+  const body = await readBody(request, receiver.maxBodyBytes);
+  if (body === "too_large") return receiver.tooLarge();
+  if (body === "incomplete") return receiver.incomplete();
+  return receiver.accept(request.method, request.headers, body, source);
 }
 
 /** Reads at most the limit, so that a large body costs no memory. */
@@ -231,10 +291,37 @@ function parseEvent(body: Uint8Array): Record<string, unknown> | string {
   return value as Record<string, unknown>;
 }
 
-/** The id of the message is signed only in Standard Webhooks. */
-function defaultId(event: Record<string, unknown>, verified: Verified): string | undefined {
+/**
+ * The signed id counts first: the body of a third party may be a record, with the id of that
+ * record. For restive both are the id of the event. A request without a time verifies for ever, so
+ * an id in a header that is not signed would let anybody send it again.
+ */
+async function defaultId(
+  event: Record<string, unknown>,
+  verified: Verified,
+  body: Uint8Array,
+): Promise<unknown> {
+  if (verified.id !== undefined) return verified.id;
   const id = event["id"];
-  return typeof id === "string" ? id : verified.id;
+  const hasTime = verified.timestamp !== undefined;
+  return hasTime || (typeof id === "string" && id !== "") ? id : `sha256:${await sha256(body)}`;
+}
+
+function isUsable(id: unknown): id is string {
+  if (typeof id !== "string" || id === "") return false;
+  const bytes = bytesOf(id);
+  // Half of a surrogate pair is no text: it would be stored as another id.
+  return bytes.length <= MAX_ID_BYTES && new TextDecoder().decode(bytes) === id;
+}
+
+/** A check that fails allows nobody. */
+function isAllowed(allow: (address: string) => boolean, address: string): boolean {
+  try {
+    // An IPv4 address of a socket for both versions.
+    return allow(address.replace(/^::ffff:(?=\d+\.)/i, "")) === true;
+  } catch {
+    return false;
+  }
 }
 
 /**

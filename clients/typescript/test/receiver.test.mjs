@@ -1,14 +1,23 @@
 // The receiver: what it answers to each kind of request, what it stores, and what workers do.
 
 import assert from "node:assert/strict";
-import { appendFileSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import promises from "node:fs/promises";
 import { createServer } from "node:http";
+import { syncBuiltinESMExports } from "node:module";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test, { after } from "node:test";
 
-import { FileStore, SqliteStore, applyOnce, nodeHandler } from "restive-client/node";
+import { FileStore, SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
 import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
@@ -172,7 +181,7 @@ const BAD = [
     "id is too long",
     async () => ({
       body: bytes(event("x".repeat(256))),
-      headers: await signed(event("x".repeat(256))),
+      headers: timestamped(await signed(event("x".repeat(256)))),
     }),
     400,
     "invalid_id",
@@ -233,6 +242,93 @@ for (const [kind, handler] of Object.entries(HANDLERS)) {
     },
   );
 }
+
+test("HTTPS and addresses are required if that is set", deadline, async () => {
+  const local = networks("127.0.0.0/8", "::1");
+  const headers = await signed(event("evt_1"));
+  const init = { method: "POST", headers, body: event("evt_1") };
+  const options = { secrets: SECRET, httpsOnly: true, allow: local };
+  const over = { secure: true, address: "::ffff:127.0.0.1" };
+  // how a request arrived, expected status, expected code
+  const cases = [
+    [{ ...over, secure: false }, 403, "https_required"],
+    [{ ...over, secure: undefined }, 403, "https_required"],
+    [{ ...over, address: "192.0.2.1" }, 403, "address_not_allowed"],
+    [{ ...over, address: "no address" }, 403, "address_not_allowed"],
+    [{ ...over, address: undefined }, 403, "address_not_allowed"],
+    [over, 200, undefined],
+    [{ ...over, address: "::1" }, 200, undefined],
+  ];
+  for (const [source, status, code] of cases) {
+    const receiver = new Receiver({ ...options, store: new MemoryStore() });
+    const fetched = fetchHandler(receiver, () => source);
+    const port = await listen(nodeHandler(receiver, () => source));
+    for (const response of [
+      await fetched(new Request("http://receiver/hook", { duplex: "half", ...init })),
+      await fetch(`http://127.0.0.1:${port}/hook`, init),
+    ]) {
+      const found = (await response.json()).error?.code;
+      assert.deepEqual([response.status, found], [status, code], JSON.stringify(source));
+    }
+  }
+  // What a server knows by itself.
+  const send = async (more) => {
+    const receiver = new Receiver({ secrets: SECRET, store: new MemoryStore(), ...more });
+    const response = await (await HANDLERS.node(receiver))(init);
+    return response.status;
+  };
+  assert.equal(await send({ allow: local }), 200);
+  assert.equal(await send({ allow: networks("192.0.2.0/24") }), 403);
+  assert.equal(await send({ httpsOnly: true }), 403);
+  const broken = () => {
+    throw new Error("no list");
+  };
+  assert.equal(await send({ allow: broken }), 403, "a check that fails allows nobody");
+  const request = (url) => new Request(url, { duplex: "half", ...init });
+  const secure = fetchHandler(
+    new Receiver({ secrets: SECRET, store: new MemoryStore(), httpsOnly: true }),
+  );
+  assert.equal((await secure(request("http://receiver/hook"))).status, 403);
+  assert.equal((await secure(request("https://receiver/hook"))).status, 200);
+  for (const wrong of ["nonsense", "192.0.2.0/x", "192.0.2.0/33"]) {
+    assert.throws(() => networks(wrong), wrong);
+  }
+});
+
+test("later events about one record are not taken for the first", deadline, async () => {
+  const store = new MemoryStore();
+  const receiver = new Receiver({ secrets: SECRET, store });
+  // A third party: the body is the record, and the signed id is that of the message.
+  const body = JSON.stringify({ id: "user_1", type: "user.updated" });
+  for (const id of ["msg_1", "msg_2", "msg_1"]) {
+    const headers = await signed(body, { id });
+    assert.equal((await receiver.accept("POST", headers, bytes(body))).status, 200);
+  }
+  const handled = [];
+  const worker = new Worker(store, ({ id }, context) => void handled.push([id, context.id]));
+  while (await worker.once());
+  assert.deepEqual(handled, [
+    ["user_1", "msg_1"],
+    ["user_1", "msg_2"],
+  ]);
+});
+
+test(
+  "a report or a function of the caller that fails does not end the request",
+  deadline,
+  async () => {
+    const fail = () => {
+      throw new Error("a bug");
+    };
+    const options = { secrets: SECRET, store: new MemoryStore(), onProblem: fail };
+    const post = async (more, headers) => {
+      const receiver = new Receiver({ ...options, ...more });
+      return (await receiver.accept("POST", headers, bytes(event("evt_1")))).status;
+    };
+    assert.equal(await post({}, {}), 401);
+    assert.equal(await post({ eventId: fail }, await signed(event("evt_1"))), 503);
+  },
+);
 
 test("express: a body that was parsed before is a mistake of the setup", deadline, async () => {
   const problems = [];
@@ -405,7 +501,7 @@ for (const [kind, make] of Object.entries(STORES)) {
     };
     const receiver = new Receiver({ secrets: SECRET, store });
     const body = JSON.stringify({ ...events[1], pending_webhooks: 0 });
-    await receiver.accept("POST", await signed(body), bytes(body));
+    await receiver.accept("POST", await signed(body, { id: "b" }), bytes(body));
     assert.equal(await reconcile({ client, store }), 2);
     assert.equal(await reconcile({ client, store }), 0);
     // The endpoint may receive another version of the event than the list shows.
@@ -454,12 +550,169 @@ test("file store: a torn line is dropped, a damaged journal is refused", deadlin
   assert.deepEqual(await again.counts(), { pending: 1, done: 0, dead: 0 });
   assert.equal(await again.put(put("b")), "stored");
   await again.close();
-  // A process that was killed leaves its lock behind.
-  writeFileSync(`${path}.lock`, "999999999 1");
-  await (await STORES.file(place)).close();
+  // A process that was killed, or a power cut, leaves a lock behind.
+  for (const [number, content] of ["999999999 1", "", "released"].entries()) {
+    writeFileSync(`${path}.lock.${number + 50}`, content);
+    await (await STORES.file(place)).close();
+  }
   const lines = readFileSync(path, "utf8").split("\n");
   writeFileSync(path, ["nonsense", ...lines].join("\n"));
   await assert.rejects(STORES.file(place), /inbox\.journal:1: not a line/);
+});
+
+test("file store: of several that open one journal, one succeeds", deadline, async () => {
+  for (const stale of [undefined, "999999999 1"]) {
+    const place = folder();
+    if (stale) writeFileSync(join(place, "inbox.journal.lock.7"), stale);
+    const opened = await Promise.allSettled(Array.from({ length: 8 }, () => STORES.file(place)));
+    const held = opened.filter(({ status }) => status === "fulfilled");
+    assert.equal(held.length, 1);
+    for (const { reason } of opened) if (reason) assert.match(reason.message, /belongs to process/);
+    await held[0].value.close();
+  }
+});
+
+/** Replaces a function of `node:fs/promises`, or of file handles, while the action runs. */
+async function replaced(target, name, replacement, action) {
+  const original = target[name];
+  target[name] = replacement(original);
+  syncBuiltinESMExports();
+  try {
+    await action();
+  } finally {
+    target[name] = original;
+    syncBuiltinESMExports();
+  }
+}
+
+const failure = (code) => Object.assign(new Error(code), { code });
+
+async function prototypeOfHandles() {
+  const handle = await promises.open(tmpdir(), "r");
+  await handle.close();
+  return Object.getPrototypeOf(handle);
+}
+
+test("file store: a rewrite without free file handles loses nothing", deadline, async () => {
+  const place = folder();
+  const store = await STORES.file(place);
+  const body = JSON.stringify({ id: "x", text: "x".repeat(1_000_000) });
+  // The new journal can be opened once, and nothing else.
+  let free = 1;
+  const failing =
+    (open) =>
+    async (path, ...rest) => {
+      if (!String(path).endsWith(".new") || free-- <= 0) throw failure("EMFILE");
+      return open(path, ...rest);
+    };
+  await replaced(promises, "open", failing, async () => {
+    for (let number = 0; number < 36; number += 1) {
+      await store.put({ ...put(`e${number}`), body });
+      await store.complete(`e${number}`);
+    }
+    await store.put(put("last"));
+  });
+  // As a kill would leave it.
+  const left = folder();
+  copyFileSync(join(place, "inbox.journal"), join(left, "inbox.journal"));
+  await store.close();
+  const again = await STORES.file(left);
+  assert.deepEqual(await again.counts(), { pending: 1, done: 36, dead: 0 });
+  await again.close();
+});
+
+test("file store: a full disk loses no event and damages nothing", deadline, async () => {
+  const handles = await prototypeOfHandles();
+  const torn = (append) =>
+    async function (bytes) {
+      await append.call(this, bytes.subarray(0, 10));
+      throw failure("ENOSPC");
+    };
+  const failing = (code) => () => async () => {
+    throw failure(code);
+  };
+  // what fails
+  const cases = [
+    [
+      ["appendFile", torn],
+      ["truncate", failing("EIO")],
+    ],
+    [
+      ["datasync", failing("EIO")],
+      ["sync", failing("EIO")],
+    ],
+  ];
+  for (const [[name, wrong], [other, alsoWrong]] of cases) {
+    const place = folder();
+    const store = await STORES.file(place);
+    await store.put(put("a"));
+    await replaced(handles, other, alsoWrong, () =>
+      replaced(handles, name, wrong, async () => {
+        await assert.rejects(store.put(put("b")), /ENOSPC|EIO/, name);
+        // Again, from the damaged state.
+        await assert.rejects(store.put(put("b")), /ENOSPC|EIO/, name);
+        await assert.rejects(store.claim(Date.now(), 60_000), /ENOSPC|EIO/, name);
+      }),
+    );
+    assert.equal(await store.put(put("b")), "stored", name);
+    const taken = await store.claim(Date.now() + 2_000, 60_000);
+    assert.deepEqual([taken.id, taken.attempt], ["a", 1], "no attempt was made before");
+    await store.close();
+    const again = await STORES.file(place);
+    assert.deepEqual(await again.counts(), { pending: 2, done: 0, dead: 0 }, name);
+    await again.close();
+  }
+});
+
+test("file store: only the owner may read the events", deadline, async () => {
+  const place = folder();
+  const path = join(place, "inbox.journal");
+  writeFileSync(path, "", { mode: 0o644 });
+  const store = await STORES.file(place);
+  for (const name of [path, `${path}.lock.1`]) assert.equal(statSync(name).mode & 0o777, 0o600);
+  await store.close();
+});
+
+test("file store: a clock that is far ahead makes it forget no id", deadline, async () => {
+  const place = folder();
+  const store = await STORES.file(place);
+  await store.put(put("a"));
+  await store.complete("a");
+  await store.close();
+  const { now: real } = Date;
+  Date.now = () => real() + 41 * 86_400_000;
+  try {
+    // With an event of the wrong time, so that the journal has it too.
+    for (const id of ["b", "c"]) {
+      const ahead = await STORES.file(place);
+      assert.equal(await ahead.put(put("a")), "known", id);
+      await ahead.put(put(id));
+      await ahead.close();
+    }
+  } finally {
+    Date.now = real;
+  }
+  const again = await STORES.file(place);
+  assert.equal(await again.put(put("a")), "known");
+  await again.close();
+});
+
+test("a result that the store does not take at once is written again", deadline, async () => {
+  const store = new MemoryStore();
+  await store.put(put("a"));
+  let fails = 1;
+  const { complete } = store;
+  store.complete = async (id) => {
+    if (fails-- > 0) throw new Error("the disk is full");
+    return complete.call(store, id);
+  };
+  const errors = [];
+  let calls = 0;
+  const onError = (error) => errors.push(error.message);
+  const worker = new Worker(store, () => void (calls += 1), { onError }).start();
+  await eventually(async () => (await store.counts()).done === 1, "it is done");
+  await worker.stop();
+  assert.deepEqual([calls, errors], [1, ["the disk is full"]]);
 });
 
 test("file store: a journal that is mostly out of date is rewritten", deadline, async () => {

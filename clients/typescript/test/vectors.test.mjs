@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import test from "node:test";
 
+import { MemoryStore, Receiver } from "restive-client/receiver";
 import { SignatureError, sign, verify } from "restive-client/webhook";
 
 const vectors = JSON.parse(readFileSync(process.env.RESTIVE_VECTORS, "utf8"));
@@ -21,6 +22,19 @@ for (const vector of vectors.verify) {
     assert.equal(found.skewSeconds, vector.skew_seconds);
     if (vector.diagnosis) assert.equal(found.diagnosis, vector.diagnosis, found.message);
     for (const secret of secrets) assert.ok(!found.message.includes(secret));
+  });
+}
+
+for (const { name, family, secrets, headers, body, id } of vectors.event_ids) {
+  test(`id of ${name}`, async () => {
+    const store = new MemoryStore();
+    // Of two families that verify, the first counts.
+    const families = family === "standard" ? ["standard", "timestamped"] : [family];
+    const receiver = new Receiver({ secrets, families, store, now: 1_760_000_000 });
+    const answer = await receiver.accept("POST", headers, new TextEncoder().encode(body));
+    const stored = await store.claim(Date.now(), 1000);
+    assert.deepEqual([answer.status, stored?.id ?? null], [id === null ? 400 : 200, id]);
+    if (id === null) assert.match(answer.body, /invalid_id/);
   });
 }
 

@@ -7,11 +7,14 @@ use std::fmt;
 use sha2::{Digest as _, Sha256};
 
 use crate::json::{self, Node};
+use crate::signature::{Family, Verified};
 
 /// Longer ids are refused: they are the key of an index.
 pub const MAX_ID_BYTES: usize = 255;
 /// Of the digest, enough to tell two bodies apart.
 const DIGEST_BYTES: usize = 16;
+/// Begin of an id that was made from the body.
+const BODY_ID: &str = "sha256:";
 /// The one member that differs between two deliveries of an event.
 const VARYING: &str = "pending_webhooks";
 
@@ -49,9 +52,30 @@ pub enum EventFault {
 }
 
 impl Received {
-    /// Reads the body of a request. `message_id` is the id that the signature covers, if it does:
-    /// it counts before the member `id` of the body, which may be that of something else.
-    pub fn read(body: Vec<u8>, message_id: Option<&str>) -> Result<Self, EventFault> {
+    /// Reads the body of a request that was verified. Its id is the first of:
+    ///
+    /// 1. the id that Standard Webhooks sign with the body (`webhook-id`),
+    /// 2. the member `id` of the body, if it is a text,
+    /// 3. for signatures without a time (GitHub's form, bare hex) `sha256:` and the SHA-256 of the
+    ///    body: an id in another header is not signed, so an old request could be sent again with
+    ///    a new one.
+    ///
+    /// The first counts before the second, because the body of a third party may be a record with
+    /// the id of that record. For restive both are the id of the event, as in `GET /v1/events`.
+    pub fn verified(body: Vec<u8>, verified: &Verified<'_>) -> Result<Self, EventFault> {
+        let message_id = verified.message_id.map(std::str::from_utf8).transpose();
+        let message_id = message_id.map_err(|_| EventFault::NoId)?;
+        let has_no_time = matches!(verified.family, Family::Plain | Family::Hex);
+        Self::read_with(body, message_id, has_no_time)
+    }
+
+    /// Reads an event of another origin, such as a list. `id` counts before the member `id` of the
+    /// body.
+    pub fn read(body: Vec<u8>, id: Option<&str>) -> Result<Self, EventFault> {
+        Self::read_with(body, id, false)
+    }
+
+    fn read_with(body: Vec<u8>, id: Option<&str>, or_body_id: bool) -> Result<Self, EventFault> {
         let text = std::str::from_utf8(&body).map_err(|_| EventFault::NotUtf8)?;
         let document = json::parse(text).map_err(|fault| EventFault::NotJson {
             at_byte: fault.at_byte,
@@ -60,11 +84,12 @@ impl Received {
         if !matches!(document, Node::Object(_)) {
             return Err(EventFault::NotAnObject);
         }
-        let id = match message_id {
+        let id = match id {
             Some(id) => Some(id.to_owned()),
             None => document.member("id").and_then(Node::text),
         };
-        let id = id.filter(|id| !id.is_empty()).ok_or(EventFault::NoId)?;
+        let id = id.filter(|id| !id.is_empty());
+        let id = id.or_else(|| or_body_id.then(|| body_id(text))).ok_or(EventFault::NoId)?;
         if id.len() > MAX_ID_BYTES {
             return Err(EventFault::IdTooLong);
         }
@@ -118,6 +143,12 @@ impl Revision {
     pub(crate) fn stored(text: String) -> Self {
         Self(text)
     }
+}
+
+/// The id of an event that has none: equal bodies are one event.
+fn body_id(text: &str) -> String {
+    let digest = Sha256::digest(text);
+    digest.iter().fold(BODY_ID.to_owned(), |id, byte| format!("{id}{byte:02x}"))
 }
 
 /// Everything but the number of pending deliveries.

@@ -4,11 +4,13 @@ answers. The work is done afterwards, by a ``Worker``."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
+import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard, Union
 
 from .inbox import DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
 from .reconcile import async_reconcile, reconcile
@@ -25,6 +27,7 @@ __all__ = [
     "Problem",
     "QueuedEvent",
     "Receiver",
+    "Source",
     "SqliteInbox",
     "Worker",
     "apply_once",
@@ -36,6 +39,8 @@ __all__ = [
 
 #: An event of a restive service is at most 1 MiB by default; with its envelope it is larger.
 MAX_BODY_BYTES = 2 * 1024 * 1024
+#: Longer ids are refused: they are the key of an index.
+MAX_ID_BYTES = 255
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,24 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Source:
+    """How a request arrived, which only the server knows."""
+
+    #: Over HTTPS.
+    secure: bool = False
+    #: Of the client.
+    address: str | None = None
+
+
 class Receiver:
-    """Handles requests of one endpoint. Its methods never raise and may be called from threads."""
+    """Handles requests of one endpoint. Its methods never raise and may be called from threads.
+
+    ``event_id``: the id by which deliveries are deduplicated. Default: the id that Standard
+    Webhooks sign, the ``id`` of the body, or for signatures without a time the SHA-256 of the body.
+    ``https_only``: refuses requests that did not arrive over HTTPS. ``allow``: the networks that
+    may send webhooks, such as ``["192.0.2.0/24"]``; default: all.
+    """
 
     def __init__(
         self,
@@ -70,6 +91,8 @@ class Receiver:
         header_names: Mapping[str, str] | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         event_id: Callable[[dict[str, Any], Verified], str | None] | None = None,
+        https_only: bool = False,
+        allow: Sequence[str] | None = None,
         on_problem: Callable[[Problem], None] | None = None,
     ) -> None:
         # A wrong setting must stop the program, not each request.
@@ -80,14 +103,30 @@ class Receiver:
         self._families = families
         self._names = header_names
         self.max_body_bytes = max_body_bytes
-        self._event_id = event_id or _default_id
+        self._event_id = event_id
+        self._https_only = https_only
+        self._allow = None if allow is None else [ipaddress.ip_network(one) for one in allow]
         self._on_problem = on_problem
 
-    def accept(self, method: str, headers: Headers, body: bytes) -> Answer:
-        """Handles one request, whose body is exactly as it was received."""
+    def check(self, method: str, source: Source) -> Answer | None:
+        """What can be decided before the body is read: a refusal, or None."""
+        if self._https_only and not source.secure:
+            return self._refuse(403, "https_required", "webhooks are accepted over HTTPS only")
+        if self._allow is not None and not _is_in(self._allow, source.address):
+            message = "this address is not allowed to send webhooks"
+            return self._refuse(403, "address_not_allowed", message)
         if method != "POST":
             refused = self._refuse(405, "method_not_allowed", "send a POST")
             return Answer(refused.status, refused.body, {**refused.headers, "Allow": "POST"})
+        return None
+
+    def accept(
+        self, method: str, headers: Headers, body: bytes, source: Source = Source()
+    ) -> Answer:
+        """Handles one request, whose body is exactly as it was received."""
+        refused = self.check(method, source)
+        if refused:
+            return refused
         if len(body) > self.max_body_bytes:
             return self.too_large()
         try:
@@ -108,11 +147,17 @@ class Receiver:
             return self._refuse(400, "invalid_body", "the body is nested too deeply")
         except ValueError as error:
             return self._refuse(400, "invalid_body", str(error))
-        id = self._event_id(event, verified)
-        if not isinstance(id, str) or not 1 <= len(id) <= 255:
-            message = "the event has no usable id: a text of 1 to 255 characters"
+        try:
+            own = self._event_id
+            id = own(event, verified) if own else _default_id(event, verified, body)
+        except Exception as error:
+            return self._failed(error, None)
+        if not _is_usable(id):
+            message = f"the event has no usable id: a text of 1 to {MAX_ID_BYTES} bytes"
             return self._refuse(400, "invalid_id", message)
-        return self._put(id, str(event.get("type", "")), body.decode(), fingerprint)
+        # Half of a surrogate pair cannot be stored.
+        type = str(event.get("type", "")).encode("utf-8", "replace").decode()
+        return self._put(id, type, body.decode(), fingerprint)
 
     def too_large(self) -> Answer:
         """For handlers that stop reading at the limit."""
@@ -127,16 +172,19 @@ class Receiver:
         try:
             result = self._store.put(id, type, body, fingerprint)
         except Exception as error:
-            # Nothing was stored for certain, so the provider must send it again. The reason may
-            # contain paths of this machine; the operator has it from `on_problem`.
-            message = f"the event could not be stored: {error}"
-            self._report(Problem(503, "store_failed", message, error, id))
-            return _answer(503, _error("store_failed", "the event was not stored"))
+            return self._failed(error, id)
         if result == "different":
             message = f"event {id} is known with another content; this one is not processed"
             self._report(Problem(200, "different_body", message, None, id))
         duplicate = {} if result == "stored" else {"duplicate": True}
         return _answer(200, {"received": True, **duplicate})
+
+    def _failed(self, error: Exception, id: str | None) -> Answer:
+        """Nothing was stored for certain, so the provider must send it again."""
+        # The reason may contain paths of this machine; the operator has it from `on_problem`.
+        message = f"the event could not be stored: {error}"
+        self._report(Problem(503, "store_failed", message, error, id))
+        return _answer(503, _error("store_failed", "the event was not stored"))
 
     def _refuse(
         self, status: int, code: str, message: str, error: Exception | None = None
@@ -146,7 +194,9 @@ class Receiver:
 
     def _report(self, problem: Problem) -> None:
         if self._on_problem:
-            self._on_problem(problem)
+            # What fails in the report must not change the answer.
+            with contextlib.suppress(Exception):
+                self._on_problem(problem)
 
 
 def _answer(status: int, body: Mapping[str, Any]) -> Answer:
@@ -175,10 +225,38 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _default_id(event: dict[str, Any], verified: Verified) -> str | None:
-    """The id of the message is signed only in Standard Webhooks."""
+def _default_id(event: dict[str, Any], verified: Verified, body: bytes) -> object:
+    """The signed id counts first: the body of a third party may be a record, with the id of that
+    record. For restive both are the id of the event. A request without a time verifies for ever,
+    so an id in a header that is not signed would let anybody send it again."""
+    if verified.id is not None:
+        return verified.id
     id = event.get("id")
-    return id if isinstance(id, str) else verified.id
+    if verified.timestamp is not None or (isinstance(id, str) and id):
+        return id
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"
+
+
+def _is_usable(id: object) -> TypeGuard[str]:
+    if not isinstance(id, str):
+        return False
+    try:
+        return 1 <= len(id.encode()) <= MAX_ID_BYTES
+    except UnicodeEncodeError:
+        return False  # Half of a surrogate pair is no text.
+
+
+_Networks = Sequence[Union[ipaddress.IPv4Network, ipaddress.IPv6Network]]
+
+
+def _is_in(networks: _Networks, text: str | None) -> bool:
+    try:
+        address = ipaddress.ip_address(text or "")
+    except ValueError:
+        return False
+    # An IPv4 address of a socket for both versions.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return any((mapped or address) in network for network in networks)
 
 
 def fingerprint_of(event: Mapping[str, Any]) -> str:
@@ -208,6 +286,7 @@ _PHRASES = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
+    403: "Forbidden",
     405: "Method Not Allowed",
     413: "Content Too Large",
     503: "Service Unavailable",
@@ -215,6 +294,12 @@ _PHRASES = {
 
 
 def _wsgi_answer(receiver: Receiver, environ: dict[str, Any]) -> Answer:
+    method = environ.get("REQUEST_METHOD", "")
+    secure = environ.get("wsgi.url_scheme") == "https"
+    source = Source(secure, environ.get("REMOTE_ADDR"))
+    refused = receiver.check(method, source)
+    if refused:
+        return refused
     text = environ.get("CONTENT_LENGTH") or ""
     length = int(text) if text.isascii() and text.isdigit() else None
     # A chunked body has no length; servers that support it mark the end of the input.
@@ -234,7 +319,7 @@ def _wsgi_answer(receiver: Receiver, environ: dict[str, Any]) -> Answer:
         for name, value in environ.items()
         if name.startswith("HTTP_") and isinstance(value, str)
     ]
-    return receiver.accept(environ.get("REQUEST_METHOD", ""), headers, body)
+    return receiver.accept(method, headers, body, source)
 
 
 def _read(stream: Any, size: int) -> bytes:
@@ -285,6 +370,11 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> Answer | None:
+    client = scope.get("client")
+    source = Source(scope.get("scheme") == "https", client[0] if client else None)
+    refused = receiver.check(scope["method"], source)
+    if refused:
+        return refused
     body = bytearray()
     while True:
         message = await receive()
@@ -300,4 +390,5 @@ async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> An
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     ]
     # The store waits for the disk, so it must not run in the event loop.
-    return await asyncio.to_thread(receiver.accept, scope["method"], headers, bytes(body))
+    accept = receiver.accept
+    return await asyncio.to_thread(accept, scope["method"], headers, bytes(body), source)

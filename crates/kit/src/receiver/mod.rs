@@ -8,8 +8,7 @@
 //! | larger than [`MAX_BODY_BYTES`] | 413 |
 //! | without a valid signature, too old, too new | 401; nothing is processed |
 //! | not UTF-8, not JSON, not an object, without an id | 400 |
-//! | the id of an earlier event with another body | 409; recorded, not processed |
-//! | the id of an earlier event | 200, and nothing else |
+//! | the id of an earlier event | 200, and nothing else. Another body is recorded, not processed |
 //! | an event, which is stored now | 200 |
 //! | an event that cannot be stored now | 503 with `Retry-After` |
 //!
@@ -76,7 +75,7 @@ pub struct Delivery<'a> {
     pub peer: Option<IpAddr>,
 }
 
-/// A response, and why it is not 200.
+/// A response, and why it is not the usual one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
@@ -241,8 +240,9 @@ impl Receiver {
             Ok(Stored::Known) => {
                 Answer::new(StatusCode::OK, "known", "The event was received before.")
             }
-            Ok(Stored::Conflict) => Answer::refused(
-                StatusCode::CONFLICT,
+            // A known id: the provider has nothing to do, so only the operator learns of it.
+            Ok(Stored::Conflict) => Answer::new(
+                StatusCode::OK,
                 "event_conflict",
                 "An event with this id and another body was received before. This one is recorded \
                  and not processed.",
@@ -275,8 +275,7 @@ impl Receiver {
             }
             answer
         })?;
-        let message_id = verified.message_id.and_then(|id| std::str::from_utf8(id).ok());
-        Received::read(body.to_vec(), message_id).map_err(|fault| {
+        Received::verified(body.to_vec(), &verified).map_err(|fault| {
             Answer::refused(StatusCode::BAD_REQUEST, "event_invalid", format!("{fault}."))
         })
     }
@@ -333,7 +332,7 @@ impl Answer {
     pub fn body(&self) -> Bytes {
         match self.code {
             "received" => Bytes::from_static(br#"{"received":true}"#),
-            "known" => Bytes::from_static(br#"{"received":true,"known":true}"#),
+            "known" | "event_conflict" => Bytes::from_static(br#"{"received":true,"known":true}"#),
             code => {
                 // Messages have no character that JSON escapes, but for reasons of the system.
                 let message = self.message.replace(['"', '\\'], "'").replace(char::is_control, " ");

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
+use restive_kit::event::{EventFault, Received};
 use restive_kit::inbox::Inbox;
 use restive_kit::receiver::{
     Answer, Delivery, MAX_BODY_BYTES, Receiver, ReceiverLayer, ReceiverService,
@@ -90,7 +91,7 @@ fn a_valid_event_is_stored_and_a_repeated_one_is_acknowledged_only() {
     let subject = Subject::new();
     subject.check(&signed(BODY), 200, "received");
     subject.check(&signed_at(BODY, now() - 10), 200, "known");
-    subject.check(&signed(r#"{"id":"evt_1","type":"order.deleted"}"#), 409, "event_conflict");
+    subject.check(&signed(r#"{"id":"evt_1","type":"order.deleted"}"#), 200, "event_conflict");
     assert_eq!(subject.pending(), 1);
     let varying = |count| format!(r#"{{"id":"evt_2","pending_webhooks":{count}}}"#);
     subject.check(&signed(varying(3)), 200, "received");
@@ -211,6 +212,38 @@ fn standard_webhooks_are_known_by_their_signed_id() {
     subject.check(&request("msg_1"), 200, "received");
     subject.check(&request("msg_1"), 200, "known");
     subject.check(&request("msg_2"), 200, "received");
+}
+
+/// clients/vectors.json, which the clients in TypeScript and Python are tested with, too.
+#[test]
+fn an_event_has_the_same_id_in_all_languages() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../clients/vectors.json");
+    let vectors = std::fs::read_to_string(path).unwrap();
+    let vectors: serde_json::Value = serde_json::from_str(&vectors).unwrap();
+    for vector in vectors["event_ids"].as_array().unwrap() {
+        let scheme = match vector["family"].as_str().unwrap() {
+            "plain" => Scheme::github(),
+            "hex" => Scheme::hex("X-Signature"),
+            _ => Scheme::Detect,
+        };
+        let secrets = vector["secrets"].as_array().unwrap().iter();
+        let secrets = secrets.map(|secret| Secret::parse(secret.as_str().unwrap()).unwrap());
+        let headers = vector["headers"].as_object().unwrap();
+        let header = |name: &str| {
+            let found = headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name));
+            found.map(|(_, value)| value.as_str().unwrap().as_bytes())
+        };
+        let body = vector["body"].as_str().unwrap();
+        let verifier = Verifier::new(scheme, secrets);
+        let verified = verifier.verify(header, body.as_bytes(), 1_760_000_000).unwrap();
+        let event = Received::verified(body.as_bytes().to_vec(), &verified);
+        match vector["id"].as_str() {
+            Some(id) => assert_eq!(event.unwrap().id, id, "{vector}"),
+            None => {
+                assert!(matches!(event, Err(EventFault::NoId | EventFault::IdTooLong)), "{vector}")
+            }
+        }
+    }
 }
 
 #[test]

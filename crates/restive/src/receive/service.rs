@@ -14,11 +14,14 @@ use wire::{Answer, BodyFault, Exchange, Fault, Response, Service};
 
 const HEALTH: &str = "/health";
 
+/// A known id with another body.
+const CONFLICT: &str = "event_conflict";
+
 /// The answers of the receiver, by their code.
 const CODES: [&str; 11] = [
     "received",
     "known",
-    "event_conflict",
+    CONFLICT,
     "signature_invalid",
     "event_invalid",
     "body_too_large",
@@ -35,7 +38,7 @@ pub struct Hook {
     pub log: Arc<AnswerLog>,
 }
 
-/// Counts answers, and logs those that are not 200.
+/// Counts answers, and logs those that an operator should know.
 pub struct AnswerLog {
     counts: [AtomicU64; CODES.len()],
     started: Instant,
@@ -53,14 +56,13 @@ impl AnswerLog {
         if let Some(place) = CODES.iter().position(|code| *code == answer.code) {
             self.counts[place].fetch_add(1, Ordering::Relaxed);
         }
-        if answer.is_received() {
-            return;
-        }
         let event = answer.event.as_deref().unwrap_or_default();
         let (code, message) = (answer.code, &*answer.message);
-        if answer.status == StatusCode::CONFLICT {
+        if code == CONFLICT {
             // Only the provider can cause it, and it is a fault of the provider.
             tracing::error!(code, event, "{message}");
+        }
+        if answer.is_received() {
             return;
         }
         // Anybody can cause the others: one line in a second tells enough.

@@ -3,6 +3,7 @@ that misbehave; conditions with a deadline."""
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -60,6 +61,85 @@ class Server:
 
     def __exit__(self, *_):
         self.kill()
+
+
+class BrokenNetwork:
+    """A network to a port of this machine that breaks: one connection in four is cut after some
+    bytes, and all of them are cut now and then, until ``mend`` is called."""
+
+    def __init__(self, port):
+        self._target = ("127.0.0.1", port)
+        self._lock = threading.Lock()
+        self._open = set()
+        self._mended = threading.Event()
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        for work in (self._accept, self._cut_often):
+            threading.Thread(target=work, daemon=True).start()
+
+    def mend(self):
+        """Returns how many connections were cut."""
+        self._mended.set()
+        return self.cuts
+
+    def close(self):
+        self.mend()
+        self._listener.close()
+        self._cut_all()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return  # It was closed.
+            try:
+                target = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
+            ends = (client, target)
+            with self._lock:
+                self._open.add(ends)
+            is_cut = not self._mended.is_set() and random.random() < 0.25
+            limit = random.randint(1, 8192) if is_cut else None
+            for pair in (ends, ends[::-1]):
+                arguments = (*pair, limit, ends)
+                threading.Thread(target=self._copy, args=arguments, daemon=True).start()
+
+    def _copy(self, source, sink, left, ends):
+        try:
+            while data := source.recv(4096):
+                sink.sendall(data if left is None else data[:left])
+                if left is not None:
+                    left -= len(data)
+                    if left <= 0:
+                        self.cuts += 1
+                        break
+        except OSError:
+            pass  # The other direction, or a cut, has ended it.
+        self._end(ends)
+
+    def _end(self, ends):
+        with self._lock:
+            self._open.discard(ends)
+        for end in ends:
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # It has ended already.
+
+    def _cut_all(self):
+        with self._lock:
+            connections = list(self._open)
+        for ends in connections:
+            self._end(ends)
+        return len(connections)
+
+    def _cut_often(self):
+        while not self._mended.wait(random.random() * 0.4):
+            self.cuts += self._cut_all()
 
 
 class Fake:

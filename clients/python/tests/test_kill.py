@@ -1,5 +1,6 @@
-"""Provider and receiver are killed at random while events are created: the effect of each event
-happens exactly once, and none is missing after reconciliation."""
+"""Provider and receiver are killed, and the network between them is cut, at random while events
+are created: the effect of each event happens exactly once, and none is missing after
+reconciliation."""
 
 import os
 import random
@@ -12,7 +13,7 @@ import time
 import unittest
 import uuid
 
-from harness import KEY, KILLS, Server, eventually, free_port
+from harness import KEY, KILLS, BrokenNetwork, Server, eventually, free_port
 from restive_client import Client, RestiveError
 
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "receiver_process.py")
@@ -63,15 +64,19 @@ class Kills(unittest.TestCase):
         folder = tempfile.mkdtemp(prefix="restive-receiver-")
         with Server() as server, Client(server.url, KEY) as client:
             port = free_port()
+            networks = [BrokenNetwork(port), BrokenNetwork(int(server.address.split(":")[1]))]
+            for network in networks:
+                self.addCleanup(network.close)
+            hook, api = (f"http://127.0.0.1:{network.port}" for network in networks)
             endpoint = client.post(
                 "/v1/webhook-endpoints",
                 {
-                    "url": f"http://127.0.0.1:{port}/hook",
+                    "url": f"{hook}/hook",
                     "enabled_events": ["book.created"],
                     "retry_schedule": [1, 1, 2],
                 },
             )
-            receiver = ReceiverProcess(port, folder, kind, server.url, KEY, endpoint["secret"])
+            receiver = ReceiverProcess(port, folder, kind, api, KEY, endpoint["secret"])
             self.addCleanup(receiver.kill)
             writers = [Writer(client), Writer(client)]
             for writer in writers:
@@ -88,6 +93,8 @@ class Kills(unittest.TestCase):
                 writer.stopped = True
             for writer in writers:
                 writer.join(60)
+            cuts = sum(network.mend() for network in networks)
+            self.assertGreater(cuts, 0, "no connection was cut")
             events = client.list("/v1/events", {"type": "book.created", "limit": 100}).to_list()
             self.assertEqual(len(events), sum(writer.sent for writer in writers))
             db = sqlite3.connect(os.path.join(folder, "app.db"))
@@ -101,7 +108,8 @@ class Kills(unittest.TestCase):
             self.assertEqual(counts(), (len(events), len(events)))
             found = {row[0] for row in db.execute("SELECT event FROM effects")}
             self.assertEqual(found, {event["id"] for event in events})
-            print(f"{kind}: {KILLS} kills, {len(events)} events, each effect once", flush=True)
+            counted = f"{KILLS} kills, {cuts} cuts, {len(events)} events"
+            print(f"{kind}: {counted}, each effect once", flush=True)
 
     def test_each_effect_happens_exactly_once_across_kills_asgi(self):
         self.exactly_once("asgi")

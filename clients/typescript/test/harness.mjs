@@ -5,6 +5,7 @@ import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { createServer } from "node:http";
 import { createRequire } from "node:module";
+import { connect, createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -59,6 +60,56 @@ export class Server {
     child.kill(signal);
     await ended;
   }
+}
+
+/**
+ * A network to a port of this machine that breaks: one connection in four is cut after some bytes,
+ * and all of them are cut now and then, until `mend` is called.
+ */
+export async function brokenNetwork(port) {
+  const open = new Set();
+  let cuts = 0;
+  let mended = false;
+  const server = createTcpServer((client) => {
+    const target = connect(port, "127.0.0.1");
+    const ends = [client, target];
+    const end = () => {
+      open.delete(end);
+      ends.forEach((one) => one.destroy());
+    };
+    open.add(end);
+    let left = !mended && Math.random() < 0.25 ? 1 + Math.floor(Math.random() * 8192) : Infinity;
+    for (const [from, to] of [ends, [target, client]]) {
+      from.on("data", (chunk) => {
+        to.write(left < chunk.length ? chunk.subarray(0, left) : chunk);
+        left -= chunk.length;
+        if (left > 0) return;
+        cuts += 1;
+        end();
+      });
+      from.on("error", end);
+      from.on("close", end);
+    }
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  server.unref();
+  const cutAll = () => {
+    cuts += open.size;
+    for (const end of open) end();
+    timer = setTimeout(cutAll, Math.random() * 400);
+  };
+  let timer = setTimeout(cutAll, 100);
+  const mend = () => {
+    mended = true;
+    clearTimeout(timer);
+    return cuts;
+  };
+  const close = () => {
+    mend();
+    server.close();
+    for (const end of open) end();
+  };
+  return { port: server.address().port, mend, close };
 }
 
 /** A server that answers with the next of the given functions; the last one stays. */

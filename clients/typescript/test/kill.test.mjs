@@ -1,5 +1,5 @@
-// Provider and receiver are killed at random while events are created: the effect of each event
-// happens exactly once, and none is missing after reconciliation.
+// Provider and receiver are killed, and the network between them is cut, at random while events are
+// created: the effect of each event happens exactly once, and none is missing after reconciliation.
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
@@ -11,7 +11,7 @@ import test from "node:test";
 
 import { Client } from "restive-client";
 
-import { KEY, Server, eventually } from "./harness.mjs";
+import { KEY, Server, brokenNetwork, eventually } from "./harness.mjs";
 
 const KILLS = Number(process.env.RESTIVE_KILLS ?? 5);
 const sqlite = await import("node:sqlite").catch(() => undefined);
@@ -67,12 +67,14 @@ async function exactlyOnce(kind) {
   const client = new Client({ url: server.url, key: KEY });
   const port = await freePort();
   const folder = mkdtempSync(join(tmpdir(), "restive-receiver-"));
+  const networks = [await brokenNetwork(port), await brokenNetwork(new URL(server.url).port)];
+  const [hook, api] = networks.map((network) => `http://127.0.0.1:${network.port}`);
   const endpoint = await client.post("/v1/webhook-endpoints", {
-    url: `http://127.0.0.1:${port}/hook`,
+    url: `${hook}/hook`,
     enabled_events: ["book.created"],
     retry_schedule: [1, 1, 2],
   });
-  const receiver = new ReceiverProcess(port, folder, kind, server.url, KEY, endpoint.secret);
+  const receiver = new ReceiverProcess(port, folder, kind, api, KEY, endpoint.secret);
   await receiver.start();
   const state = { sent: 0, stop: false };
   const writers = [write(client, state), write(client, state)];
@@ -86,6 +88,8 @@ async function exactlyOnce(kind) {
     }
     state.stop = true;
     await Promise.all(writers);
+    const cuts = networks.map((network) => network.mend()).reduce((sum, one) => sum + one, 0);
+    assert.ok(cuts > 0, "no connection was cut");
     const events = await client.list("/v1/events", { type: "book.created", limit: 100 }).toArray();
     assert.equal(events.length, state.sent, "each book has one event");
     const db = new sqlite.DatabaseSync(join(folder, "app.db"));
@@ -99,9 +103,10 @@ async function exactlyOnce(kind) {
         .map(({ event }) => event),
     );
     assert.ok(events.every(({ id }) => found.has(id)));
-    console.log(`${kind}: ${KILLS} kills, ${events.length} events, each effect once`);
+    console.log(`${kind}: ${KILLS} kills, ${cuts} cuts, ${events.length} events, each effect once`);
   } finally {
     state.stop = true;
+    networks.forEach((network) => network.close());
     await receiver.kill();
     await server.kill();
   }

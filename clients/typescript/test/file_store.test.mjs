@@ -1,0 +1,206 @@
+// The store in a file: it survives torn writes, full disks, missing file handles and wrong clocks,
+// and one process has it open.
+
+import assert from "node:assert/strict";
+import {
+  appendFileSync,
+  copyFileSync,
+  mkdtempSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import promises from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "node:test";
+
+import { FileStore } from "restive-client/node";
+
+const deadline = { timeout: 30_000 };
+const folder = () => mkdtempSync(join(tmpdir(), "restive-inbox-"));
+const open = (place) => FileStore.open(join(place, "inbox.journal"));
+const put = (id, fingerprint = id) => ({
+  id,
+  type: "t",
+  body: JSON.stringify({ id }),
+  fingerprint,
+  source: "webhook",
+});
+
+test("file store: a torn line is dropped, a damaged journal is refused", deadline, async () => {
+  const place = folder();
+  const path = join(place, "inbox.journal");
+  const store = await open(place);
+  await store.put(put("a"));
+  await assert.rejects(open(place), /belongs to process/);
+  await store.close();
+  appendFileSync(path, '{"o":"put","i":"b","t":"t","b"');
+  const again = await open(place);
+  assert.deepEqual(await again.counts(), { pending: 1, done: 0, dead: 0 });
+  assert.equal(await again.put(put("b")), "stored");
+  await again.close();
+  // A process that was killed, or a power cut, leaves a lock behind.
+  for (const [number, content] of ["999999999 1", "", "released"].entries()) {
+    writeFileSync(`${path}.lock.${number + 50}`, content);
+    await (await open(place)).close();
+  }
+  const lines = readFileSync(path, "utf8").split("\n");
+  writeFileSync(path, ["nonsense", ...lines].join("\n"));
+  await assert.rejects(open(place), /inbox\.journal:1: not a line/);
+});
+
+test("file store: of several that open one journal, one succeeds", deadline, async () => {
+  for (const stale of [undefined, "999999999 1"]) {
+    const place = folder();
+    if (stale) writeFileSync(join(place, "inbox.journal.lock.7"), stale);
+    const opened = await Promise.allSettled(Array.from({ length: 8 }, () => open(place)));
+    const held = opened.filter(({ status }) => status === "fulfilled");
+    assert.equal(held.length, 1);
+    for (const { reason } of opened) if (reason) assert.match(reason.message, /belongs to process/);
+    await held[0].value.close();
+  }
+});
+
+/** Replaces a function of `node:fs/promises`, or of file handles, while the action runs. */
+async function replaced(target, name, replacement, action) {
+  const original = target[name];
+  target[name] = replacement(original);
+  syncBuiltinESMExports();
+  try {
+    await action();
+  } finally {
+    target[name] = original;
+    syncBuiltinESMExports();
+  }
+}
+
+const failure = (code) => Object.assign(new Error(code), { code });
+
+async function prototypeOfHandles() {
+  const handle = await promises.open(tmpdir(), "r");
+  await handle.close();
+  return Object.getPrototypeOf(handle);
+}
+
+test("file store: a rewrite without free file handles loses nothing", deadline, async () => {
+  const place = folder();
+  const store = await open(place);
+  const body = JSON.stringify({ id: "x", text: "x".repeat(1_000_000) });
+  // The new journal can be opened once, and nothing else.
+  let free = 1;
+  const failing =
+    (open) =>
+    async (path, ...rest) => {
+      if (!String(path).endsWith(".new") || free-- <= 0) throw failure("EMFILE");
+      return open(path, ...rest);
+    };
+  await replaced(promises, "open", failing, async () => {
+    for (let number = 0; number < 36; number += 1) {
+      await store.put({ ...put(`e${number}`), body });
+      await store.complete(`e${number}`);
+    }
+    await store.put(put("last"));
+  });
+  // As a kill would leave it.
+  const left = folder();
+  copyFileSync(join(place, "inbox.journal"), join(left, "inbox.journal"));
+  await store.close();
+  const again = await open(left);
+  assert.deepEqual(await again.counts(), { pending: 1, done: 36, dead: 0 });
+  await again.close();
+});
+
+test("file store: a full disk loses no event and damages nothing", deadline, async () => {
+  const handles = await prototypeOfHandles();
+  const torn = (append) =>
+    async function (bytes) {
+      await append.call(this, bytes.subarray(0, 10));
+      throw failure("ENOSPC");
+    };
+  const failing = (code) => () => async () => {
+    throw failure(code);
+  };
+  // what fails
+  const cases = [
+    [
+      ["appendFile", torn],
+      ["truncate", failing("EIO")],
+    ],
+    [
+      ["datasync", failing("EIO")],
+      ["sync", failing("EIO")],
+    ],
+  ];
+  for (const [[name, wrong], [other, alsoWrong]] of cases) {
+    const place = folder();
+    const store = await open(place);
+    await store.put(put("a"));
+    await replaced(handles, other, alsoWrong, () =>
+      replaced(handles, name, wrong, async () => {
+        await assert.rejects(store.put(put("b")), /ENOSPC|EIO/, name);
+        // Again, from the damaged state.
+        await assert.rejects(store.put(put("b")), /ENOSPC|EIO/, name);
+        await assert.rejects(store.claim(Date.now(), 60_000), /ENOSPC|EIO/, name);
+      }),
+    );
+    assert.equal(await store.put(put("b")), "stored", name);
+    const taken = await store.claim(Date.now() + 2_000, 60_000);
+    assert.deepEqual([taken.id, taken.attempt], ["a", 1], "no attempt was made before");
+    await store.close();
+    const again = await open(place);
+    assert.deepEqual(await again.counts(), { pending: 2, done: 0, dead: 0 }, name);
+    await again.close();
+  }
+});
+
+test("file store: only the owner may read the events", deadline, async () => {
+  const place = folder();
+  const path = join(place, "inbox.journal");
+  writeFileSync(path, "", { mode: 0o644 });
+  const store = await open(place);
+  for (const name of [path, `${path}.lock.1`]) assert.equal(statSync(name).mode & 0o777, 0o600);
+  await store.close();
+});
+
+test("file store: a clock that is far ahead makes it forget no id", deadline, async () => {
+  const place = folder();
+  const store = await open(place);
+  await store.put(put("a"));
+  await store.complete("a");
+  await store.close();
+  const { now: real } = Date;
+  Date.now = () => real() + 41 * 86_400_000;
+  try {
+    // With an event of the wrong time, so that the journal has it too.
+    for (const id of ["b", "c"]) {
+      const ahead = await open(place);
+      assert.equal(await ahead.put(put("a")), "known", id);
+      await ahead.put(put(id));
+      await ahead.close();
+    }
+  } finally {
+    Date.now = real;
+  }
+  const again = await open(place);
+  assert.equal(await again.put(put("a")), "known");
+  await again.close();
+});
+
+test("file store: a journal that is mostly out of date is rewritten", deadline, async () => {
+  const place = folder();
+  const store = await open(place);
+  const body = JSON.stringify({ id: "x", text: "x".repeat(1_000_000) });
+  for (let number = 0; number < 40; number += 1) {
+    await store.put({ ...put(`e${number}`), body });
+    await store.complete(`e${number}`);
+  }
+  await store.put(put("last"));
+  await store.close();
+  assert.ok(readFileSync(join(place, "inbox.journal")).length < 25_000_000);
+  const again = await open(place);
+  assert.deepEqual(await again.counts(), { pending: 1, done: 40, dead: 0 });
+  assert.equal(await again.put(put("e7")), "known");
+  await again.close();
+});

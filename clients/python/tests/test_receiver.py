@@ -544,6 +544,25 @@ class Inbox(unittest.TestCase):
             reconcile(Cut(), self.store)
         self.assertEqual(self.store.setting("reconciled_until"), before)
 
+    def test_an_event_from_the_future_skips_no_other_one(self):
+        past = now() - 5
+        times = {"a": past, "b": 4_000_000_000}
+        events = [{"id": id, "type": "book.created", "created": at} for id, at in times.items()]
+        queries = []
+
+        class Provider:
+            def list(self, _, query):
+                queries.append(query)
+                return iter(events)
+
+        self.assertEqual(reconcile(Provider(), self.store), 2, "both are queued")
+        self.assertEqual(self.store.setting("reconciled_until"), str(past))
+        # As an earlier release may have stored it.
+        self.store.set_setting("reconciled_until", "4000000000")
+        reconcile(Provider(), self.store)
+        self.assertLessEqual(queries[1]["min_created"], now())
+        self.assertLessEqual(int(self.store.setting("reconciled_until")), now())
+
     def test_an_effect_happens_once_and_not_at_all_if_it_fails(self):
         for isolation in ("", None):
             db = sqlite3.connect(":memory:", isolation_level=isolation)

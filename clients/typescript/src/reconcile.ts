@@ -30,8 +30,10 @@ const OWN = /^(webhook_endpoint|replay|erasure)\./;
 export async function reconcile(options: ReconcileOptions): Promise<number> {
   const { client, store, types, path = "/v1/events" } = options;
   const { firstSeconds = 3 * 86_400, overlapSeconds = 300 } = options;
-  let newest = Number(await store.setting(SETTING)) || 0;
-  const first = Math.floor(Date.now() / 1000) - firstSeconds;
+  const now = Math.floor(Date.now() / 1000);
+  // A position from the future would skip everything until then.
+  let newest = Math.min(Number(await store.setting(SETTING)) || 0, now);
+  const first = now - firstSeconds;
   const since = newest > 0 ? newest - overlapSeconds : first;
   const all = types === undefined || types.includes("*");
   const query = { min_created: since, limit: 100, ...(!all && { type: types }) };
@@ -39,8 +41,9 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
   for await (const event of client.list<Event>(path, query)) {
     if (all && OWN.test(event.type) && !types?.includes(event.type)) continue;
     const { id, type } = event;
-    // The clock of the provider, which may differ from the one here.
-    newest = Math.max(newest, event.created);
+    // The clock of the provider, which may differ from the one here. An event from the future is
+    // queued, but is no position.
+    if (event.created <= now) newest = Math.max(newest, event.created);
     const body = JSON.stringify(event);
     const result = await store.put({ id, type, body, fingerprint: "", source: "reconcile" });
     if (result === "stored") missing += 1;

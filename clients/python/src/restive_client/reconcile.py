@@ -34,8 +34,10 @@ class _Run:
         self._store = store
         self._types = types
         self._all = types is None or "*" in types
-        self._newest = int(store.setting(_SETTING) or 0)
-        since = self._newest - overlap_seconds if self._newest else time.time() - first_seconds
+        self._now = int(time.time())
+        # A position from the future would skip everything until then.
+        self._newest = min(int(store.setting(_SETTING) or 0), self._now)
+        since = self._newest - overlap_seconds if self._newest else self._now - first_seconds
         self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
         if not self._all:
             self.query["type"] = list(types or ())
@@ -45,8 +47,10 @@ class _Run:
         kind = event["type"]
         if self._all and kind.startswith(_OWN) and kind not in (self._types or ()):
             return
-        # The clock of the provider, which may differ from the one here.
-        self._newest = max(self._newest, event["created"])
+        # The clock of the provider, which may differ from the one here. An event from the future
+        # is queued, but is no position.
+        if event["created"] <= self._now:
+            self._newest = max(self._newest, event["created"])
         body = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
         if self._store.put(event["id"], kind, body, "") == "stored":
             self.missing += 1

@@ -8,6 +8,7 @@ import {
   mkdtempSync,
   readFileSync,
   statSync,
+  unlinkSync,
   writeFileSync,
 } from "node:fs";
 import promises from "node:fs/promises";
@@ -153,6 +154,82 @@ test("file store: a full disk loses no event and damages nothing", deadline, asy
     assert.deepEqual(await again.counts(), { pending: 2, done: 0, dead: 0 }, name);
     await again.close();
   }
+});
+
+test("file store: a store that is closed writes no more", deadline, async () => {
+  const place = folder();
+  const first = await open(place);
+  await first.put(put("a"));
+  assert.equal((await first.claim(Date.now(), 60_000)).id, "a");
+  await first.close();
+  const second = await open(place);
+  await second.put(put("b"));
+  const writes = [
+    () => first.claim(Date.now() + 120_000, 60_000),
+    // Repeated, as a worker does.
+    () => first.complete("a"),
+    () => first.complete("a"),
+    () => first.fail("a", "no", undefined),
+    () => first.put(put("x")),
+    () => first.put(put("x")),
+    () => first.setSetting("n", "1"),
+  ];
+  for (const write of writes) await assert.rejects(write(), /inbox\.journal is closed/);
+  await first.close();
+  assert.equal(await second.put(put("c")), "stored");
+  await second.close();
+  const again = await open(place);
+  assert.deepEqual(await again.counts(), { pending: 3, done: 0, dead: 0 });
+  await again.close();
+});
+
+/** Makes a function of file handles wait until it may go on, or has to fail. */
+function held() {
+  let begin, resolve, reject;
+  const began = new Promise((done) => (begin = done));
+  const end = new Promise((done, failed) => ([resolve, reject] = [done, failed]));
+  const replacement = (original) =>
+    async function (...rest) {
+      begin();
+      await end;
+      return original.apply(this, rest);
+    };
+  return { began, replacement, resolve, reject };
+}
+
+test("file store: it keeps its lock until the last write has ended", deadline, async () => {
+  const place = folder();
+  const store = await open(place);
+  const sync = held();
+  await replaced(await prototypeOfHandles(), "datasync", sync.replacement, async () => {
+    const stored = store.put(put("a"));
+    await sync.began;
+    const closed = store.close();
+    await assert.rejects(store.put(put("b")), /is closed/);
+    await assert.rejects(open(place), /belongs to process/);
+    sync.resolve();
+    assert.equal(await stored, "stored");
+    await closed;
+  });
+  const again = await open(place);
+  assert.deepEqual(await again.counts(), { pending: 1, done: 0, dead: 0 });
+  await again.close();
+});
+
+test("file store: without its lock it replaces no journal", deadline, async () => {
+  const place = folder();
+  const first = await open(place);
+  await first.put(put("a"));
+  unlinkSync(join(place, "inbox.journal.lock.1"));
+  const second = await open(place);
+  await second.put(put("b"));
+  for (const id of ["x", "y", "z"]) await assert.rejects(first.put(put(id)), /no longer the lock/);
+  await first.close();
+  await assert.rejects(open(place), /belongs to process/, "the lock of the other one stays");
+  await second.close();
+  const again = await open(place);
+  assert.deepEqual(await again.counts(), { pending: 2, done: 0, dead: 0 });
+  await again.close();
 });
 
 test("file store: only the owner may read the events", deadline, async () => {

@@ -45,6 +45,7 @@ export class FileStore extends MemoryStore {
   #writing: Promise<void> | undefined;
   /** A write failed, so the end of the file is unknown: it is rewritten before the next write. */
   #damaged = false;
+  #closed: Promise<void> | undefined;
   #openedAt = 0;
   readonly #opened = performance.now();
 
@@ -70,9 +71,17 @@ export class FileStore extends MemoryStore {
     }
   }
 
-  async close(): Promise<void> {
-    // If it fails, ids are kept longer.
-    await this.setSetting(OPEN_TIME, String(this.#openTime())).catch(() => undefined);
+  /** Ends after the writes in progress; later ones are refused. */
+  close(): Promise<void> {
+    this.#closed ??= this.#close();
+    return this.#closed;
+  }
+
+  async #close(): Promise<void> {
+    // Begun before `#closed` is set, so it is the last write. If it fails, ids are kept longer.
+    const time = { o: "set", n: OPEN_TIME, v: String(this.#openTime()) } as const;
+    await this.#write(time, true).catch(() => undefined);
+    // Not earlier: this process may write as long as it holds the lock, and no longer.
     while (this.#writing) await this.#writing;
     await this.#closeFiles();
     await this.#lock.release();
@@ -200,6 +209,9 @@ export class FileStore extends MemoryStore {
 
   /** Returns when the line is written, and with `sync` when it survives a power cut. */
   #write(line: Line | undefined, sync: boolean): Promise<void> {
+    if (this.#closed) {
+      return Promise.reject(new Error(`${this.#path} is closed: stop its workers before`));
+    }
     return new Promise((resolve, reject) => {
       const done = (error?: unknown) => (error ? reject(error) : resolve());
       this.#queue.push({ line: line ? `${JSON.stringify(line)}\n` : "", sync, done });
@@ -215,6 +227,7 @@ export class FileStore extends MemoryStore {
       const batch = this.#queue.splice(0);
       let failed: unknown;
       try {
+        await this.#lock.verify();
         // What this batch changes is in memory already.
         await (this.#damaged ? this.#rewrite() : this.#append(batch));
       } catch (error) {
@@ -263,6 +276,7 @@ export class FileStore extends MemoryStore {
       size = bytes.length;
       await next.appendFile(bytes);
       await next.sync();
+      await this.#lock.verify();
       await rename(path, this.#path);
     } catch (error) {
       await next?.close().catch(() => undefined);

@@ -14,12 +14,17 @@ const MAX_ATTEMPTS = 100;
 const RELEASED = "released";
 
 export interface Lock {
+  /** Fails if the lock is no longer ours. */
+  verify(): Promise<void>;
   release(): Promise<void>;
 }
 
 export async function lock(path: string): Promise<Lock> {
-  const draft = `${path}.${process.pid}.${Math.random().toString(36).slice(2)}`;
-  await writeFile(draft, `${process.pid} ${await startOf(process.pid)}`, { mode: 0o600 });
+  const token = Math.random().toString(36).slice(2);
+  const draft = `${path}.${process.pid}.${token}`;
+  // The token tells two locks of one process apart.
+  const content = `${process.pid} ${await startOf(process.pid)} ${token}`;
+  await writeFile(draft, content, { mode: 0o600 });
   try {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
       const found = await numbers(path);
@@ -32,7 +37,10 @@ export async function lock(path: string): Promise<Lock> {
       const older = now.filter((number) => number < own);
       if (now.at(-1) === own) {
         for (const number of older) await unlink(`${path}.${number}`).catch(() => undefined);
-        return { release: () => release(path, own) };
+        return {
+          verify: () => verify(`${path}.${own}`, content),
+          release: () => release(`${path}.${own}`, content),
+        };
       }
       await unlink(`${path}.${own}`).catch(() => undefined);
     }
@@ -42,11 +50,26 @@ export async function lock(path: string): Promise<Lock> {
   throw new Error(`${path} could not be created: several processes compete for it`);
 }
 
+/** Whoever takes over a lock removes its file. */
+async function verify(path: string, content: string): Promise<void> {
+  if ((await contentOf(path)) === content) return;
+  throw new Error(`${path} is no longer the lock of this process: nothing is written any more`);
+}
+
 /** The file stays, so that its number is not used again. */
-async function release(path: string, number: number): Promise<void> {
+async function release(path: string, content: string): Promise<void> {
+  if ((await contentOf(path)) !== content) return;
   const draft = `${path}.${process.pid}.released`;
   await writeFile(draft, RELEASED, { mode: 0o600 });
-  await rename(draft, `${path}.${number}`);
+  await rename(draft, path);
+}
+
+/** Gone: its process was superseded. The next look at the numbers shows by which. */
+async function contentOf(path: string): Promise<string> {
+  return readFile(path, "utf8").catch((error: { code?: string }) => {
+    if (error.code === "ENOENT") return RELEASED;
+    throw error;
+  });
 }
 
 /** The numbers of the lock files, in ascending order. */
@@ -62,9 +85,7 @@ async function numbers(path: string): Promise<number[]> {
 }
 
 async function refuseIfHeld(path: string): Promise<void> {
-  // Gone: its process was superseded. The next look at the numbers shows by which.
-  const content = await readFile(path, "utf8").catch(() => RELEASED);
-  const [pid = "", start = ""] = content.split(" ");
+  const [pid = "", start = ""] = (await contentOf(path)).split(" ");
   // Anything else, such as a file that a power cut left empty, names no process.
   if (/^[1-9]\d*$/.test(pid) && (await isAlive(Number(pid), start))) {
     throw new Error(`${path} belongs to process ${pid}, which is running`);

@@ -104,7 +104,13 @@ export class MemoryStore implements InboxStore {
     return isSame(known.fingerprint, event.fingerprint) ? "known" : "different";
   }
 
-  protected insert({ id, type, body, fingerprint }: Omit<NewEvent, "source">, at: number): void {
+  protected insert(event: Omit<NewEvent, "source">, at: number): void {
+    this.remember(event, at);
+    this.enqueue(event.id);
+  }
+
+  /** Makes the id known. `enqueue` lets `claim` take the event. */
+  protected remember({ id, type, body, fingerprint }: Omit<NewEvent, "source">, at: number): void {
     const entry: Entry = {
       id,
       type,
@@ -116,7 +122,10 @@ export class MemoryStore implements InboxStore {
       dueAt: 0,
     };
     this.entries.set(id, entry);
-    this.#pending.add(id);
+  }
+
+  protected enqueue(id: string): void {
+    if (this.entries.get(id)?.state === "pending") this.#pending.add(id);
   }
 
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {

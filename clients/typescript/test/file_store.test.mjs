@@ -216,6 +216,29 @@ test("file store: it keeps its lock until the last write has ended", deadline, a
   await again.close();
 });
 
+test("file store: an event is handed out when it is durable", deadline, async () => {
+  const store = await open(folder());
+  const handles = await prototypeOfHandles();
+  for (const works of [false, true]) {
+    const sync = held();
+    await replaced(handles, "datasync", sync.replacement, async () => {
+      const stored = store.put(put("a"));
+      await sync.began;
+      assert.equal(await store.claim(Date.now(), 60_000), undefined);
+      assert.equal(await store.nextDue(), undefined);
+      if (works) sync.resolve();
+      else sync.reject(failure("EIO"));
+      await (works ? stored : assert.rejects(stored, /EIO/));
+    });
+    if (works) break;
+    assert.equal(await store.claim(Date.now(), 60_000), undefined, "it was refused");
+    // The file is written anew, and synced by another function.
+    await store.setSetting("n", "1");
+  }
+  assert.equal((await store.claim(Date.now(), 60_000)).attempt, 1);
+  await store.close();
+});
+
 test("file store: without its lock it replaces no journal", deadline, async () => {
   const place = folder();
   const first = await open(place);

@@ -110,14 +110,15 @@ export class FileStore extends MemoryStore {
     }
     const at = Date.now();
     const { id, type, body, fingerprint } = event;
-    this.insert(event, at);
+    this.remember(event, at);
     try {
       await this.#write({ o: "put", i: id, t: type, b: body, f: fingerprint, at }, true);
     } catch (error) {
-      this.finish(id);
       this.entries.delete(id);
       throw error;
     }
+    // Not earlier: an event that is refused is sent again, so nobody may have handled it.
+    this.enqueue(id);
     return "stored";
   }
 

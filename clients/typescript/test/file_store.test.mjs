@@ -9,6 +9,7 @@ import {
   readFileSync,
   statSync,
   unlinkSync,
+  utimesSync,
   writeFileSync,
 } from "node:fs";
 import promises from "node:fs/promises";
@@ -62,6 +63,62 @@ test("file store: of several that open one journal, one succeeds", deadline, asy
     for (const { reason } of opened) if (reason) assert.match(reason.message, /belongs to process/);
     await held[0].value.close();
   }
+});
+
+test("file store: a lock counts as long as its process may be running", deadline, async () => {
+  const known = folder();
+  const store = await open(known);
+  const own = readFileSync(join(known, "inbox.journal.lock.1"), "utf8").split(" ");
+  await store.close();
+  const [pid, start, here, host] = own;
+  const elsewhere = `${here}0`;
+  const old = new Date(Date.now() - 31_000);
+  const forbidden = () => () => {
+    throw failure("EPERM");
+  };
+  const running = /belongs to process \d+, which is running/;
+  const unseen = /in another container or on another machine \(.+\)\. If it has ended.*remove/;
+  // content, time of the file, error
+  const cases = [
+    [[pid, start, here, host, "x"], old, running],
+    [[pid, `${start}0`, here, host, "x"], undefined, undefined],
+    [["999999999", start, elsewhere, host, "x"], undefined, unseen],
+    [["999999999", start, elsewhere, host, "x"], old, undefined],
+  ];
+  for (const [content, time, error] of cases) {
+    // As if the process were one of another user.
+    for (const replacement of [(kill) => kill, forbidden]) {
+      const place = folder();
+      const path = join(place, "inbox.journal.lock.5");
+      writeFileSync(path, content.join(" "));
+      if (time) utimesSync(path, time, time);
+      await replaced(process, "kill", replacement, async () => {
+        if (error) await assert.rejects(open(place), error, content.join(" "));
+        else await (await open(place)).close();
+      });
+    }
+  }
+});
+
+test("file store: the time of the lock is renewed until it is closed", deadline, async () => {
+  const place = folder();
+  let timer, ended;
+  const started = () => (renew, every) => (timer = { renew, every, unref() {} });
+  const stopped = () => (one) => (ended = one);
+  await replaced(globalThis, "setInterval", started, async () => {
+    const store = await open(place);
+    assert.ok(timer.every <= 10_000, "three times within the limit");
+    const path = join(place, "inbox.journal.lock.1");
+    utimesSync(path, 0, 0);
+    timer.renew();
+    const end = Date.now() + 10_000;
+    while (statSync(path).mtimeMs < Date.now() - 10_000) {
+      assert.ok(Date.now() < end, "it was not renewed");
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await replaced(globalThis, "clearInterval", stopped, () => store.close());
+    assert.equal(ended, timer);
+  });
 });
 
 /** Replaces a function of `node:fs/promises`, or of file handles, while the action runs. */

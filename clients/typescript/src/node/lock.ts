@@ -1,15 +1,31 @@
 // A lock file that names its process. A process that was killed leaves the file behind, but not a
-// process with its id and start time.
+// process with its id and start time. A process in another container, or on another machine, cannot
+// be seen from here: while it runs, it renews the time of its file.
 //
 // The files are numbered, and the highest number is the lock. Whoever takes over the lock of a dead
 // process creates the next number, with its content, in one step: of several processes one
 // succeeds. No number is used again, so a process that was slow cannot remove the lock of another.
 
-import { link, readFile, readdir, rename, unlink, writeFile } from "node:fs/promises";
+import {
+  link,
+  readFile,
+  readdir,
+  readlink,
+  rename,
+  stat,
+  unlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
+import { hostname } from "node:os";
 import { basename, dirname } from "node:path";
 
 /** Several processes that start together need a few. */
 const MAX_ATTEMPTS = 100;
+/** How often a process renews the time of its lock file. */
+const RENEW_MS = 5_000;
+/** A process elsewhere that did not renew its file for so long has ended: six times were missed. */
+const STALE_MS = 30_000;
 /** Content of a lock that its process has given back. */
 const RELEASED = "released";
 
@@ -23,13 +39,14 @@ export async function lock(path: string): Promise<Lock> {
   const token = Math.random().toString(36).slice(2);
   const draft = `${path}.${process.pid}.${token}`;
   // The token tells two locks of one process apart.
-  const content = `${process.pid} ${await startOf(process.pid)} ${token}`;
+  const place = await placeOf();
+  const content = `${process.pid} ${await startOf(process.pid)} ${place} ${hostname()} ${token}`;
   await writeFile(draft, content, { mode: 0o600 });
   try {
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
       const found = await numbers(path);
       const last = found.at(-1) ?? 0;
-      if (last > 0) await refuseIfHeld(`${path}.${last}`);
+      if (last > 0) await refuseIfHeld(`${path}.${last}`, place);
       const own = last + 1;
       if (!(await created(draft, `${path}.${own}`))) continue;
       // Another process may have been faster by several numbers, and have removed this one.
@@ -37,10 +54,7 @@ export async function lock(path: string): Promise<Lock> {
       const older = now.filter((number) => number < own);
       if (now.at(-1) === own) {
         for (const number of older) await unlink(`${path}.${number}`).catch(() => undefined);
-        return {
-          verify: () => verify(`${path}.${own}`, content),
-          release: () => release(`${path}.${own}`, content),
-        };
+        return held(`${path}.${own}`, content);
       }
       await unlink(`${path}.${own}`).catch(() => undefined);
     }
@@ -48,6 +62,23 @@ export async function lock(path: string): Promise<Lock> {
     await unlink(draft).catch(() => undefined);
   }
   throw new Error(`${path} could not be created: several processes compete for it`);
+}
+
+function held(path: string, content: string): Lock {
+  const renew = () => {
+    const now = new Date();
+    // If it fails for long, another process may take the lock over; `verify` finds that.
+    utimes(path, now, now).catch(() => undefined);
+  };
+  const timer = setInterval(renew, RENEW_MS);
+  timer.unref();
+  return {
+    verify: () => verify(path, content),
+    release: () => {
+      clearInterval(timer);
+      return release(path, content);
+    },
+  };
 }
 
 /** Whoever takes over a lock removes its file. */
@@ -65,11 +96,16 @@ async function release(path: string, content: string): Promise<void> {
 }
 
 /** Gone: its process was superseded. The next look at the numbers shows by which. */
-async function contentOf(path: string): Promise<string> {
-  return readFile(path, "utf8").catch((error: { code?: string }) => {
-    if (error.code === "ENOENT") return RELEASED;
+function contentOf(path: string): Promise<string> {
+  return readFile(path, "utf8").catch(ifGone(RELEASED));
+}
+
+/** What cannot be read for another reason may be in use. */
+function ifGone<T>(value: T): (error: { code?: string }) => T {
+  return (error) => {
+    if (error.code === "ENOENT") return value;
     throw error;
-  });
+  };
 }
 
 /** The numbers of the lock files, in ascending order. */
@@ -84,12 +120,27 @@ async function numbers(path: string): Promise<number[]> {
     .sort((one, other) => one - other);
 }
 
-async function refuseIfHeld(path: string): Promise<void> {
-  const [pid = "", start = ""] = (await contentOf(path)).split(" ");
+async function refuseIfHeld(path: string, here: string): Promise<void> {
+  const [pid = "", start = "", place = here, host = ""] = (await contentOf(path)).split(" ");
   // Anything else, such as a file that a power cut left empty, names no process.
-  if (/^[1-9]\d*$/.test(pid) && (await isAlive(Number(pid), start))) {
+  if (!/^[1-9]\d*$/.test(pid)) return;
+  if (place === here) {
+    if (!(await isAlive(Number(pid), start))) return;
     throw new Error(`${path} belongs to process ${pid}, which is running`);
   }
+  const found = await stat(path).catch(ifGone(undefined));
+  if (!found || Date.now() - found.mtimeMs > STALE_MS) return;
+  throw new Error(
+    `${path} belongs to process ${pid} in another container or on another machine (${host}). ` +
+      `If it has ended, try again in ${STALE_MS / 1000} seconds, or remove this file`,
+  );
+}
+
+/** Where process ids have the same meaning: one start of one machine, and one pid namespace. */
+async function placeOf(): Promise<string> {
+  const boot = await readFile("/proc/sys/kernel/random/boot_id", "utf8").catch(() => "");
+  const namespace = await readlink("/proc/self/ns/pid").catch(() => "");
+  return `${boot.trim()}/${namespace}`;
 }
 
 /** False if the file exists. */
@@ -107,9 +158,11 @@ async function isAlive(pid: number, start: string): Promise<boolean> {
   try {
     process.kill(pid, 0);
   } catch (error) {
-    return (error as { code?: string }).code === "EPERM";
+    // Otherwise it is the process of another user.
+    if ((error as { code?: string }).code !== "EPERM") return false;
   }
-  return (await startOf(pid)) === start;
+  const found = await startOf(pid);
+  return found === "" || found === start;
 }
 
 /** The start time of a process; empty where the system does not show it. */

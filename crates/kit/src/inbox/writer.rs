@@ -427,23 +427,57 @@ impl Writer {
 
     fn apply_with(&mut self, handler: &mut Handler) -> rusqlite::Result<()> {
         let claimed = self.claim(APPLY_BATCH)?;
+        let done = match self.apply_all(handler, &claimed) {
+            Err(error) if is_constraint(&error) => self.apply_each(handler, &claimed),
+            done => done,
+        };
+        for one in &claimed {
+            self.free(one.number, one.event.resource.as_deref());
+        }
+        done
+    }
+
+    /// In one transaction.
+    fn apply_all(&mut self, handler: &mut Handler, claimed: &[Claimed]) -> rusqlite::Result<()> {
         let now = self.clock.now_ms();
         let mut applied = false;
         let done = self.transaction(|writer| {
-            for one in &claimed {
+            for one in claimed {
                 writer.apply_one(handler, one, now)?;
             }
             applied = true;
             Ok(())
         });
-        if done.is_err() && applied {
+        if applied && done.as_ref().is_err_and(|error| !is_constraint(error)) {
             // No handler failed: the disk did not store what they did.
             self.uncounted.extend(claimed.iter().map(|one| one.number));
         }
-        for one in &claimed {
-            self.free(one.number, one.event.resource.as_deref());
-        }
         done
+    }
+
+    /// After a commit that a constraint refused, such as a deferred foreign key: each event in a
+    /// transaction of its own, so that only those fail whose handler broke it.
+    fn apply_each(&mut self, handler: &mut Handler, claimed: &[Claimed]) -> rusqlite::Result<()> {
+        for (index, one) in claimed.iter().enumerate() {
+            let done = match self.apply_all(handler, std::slice::from_ref(one)) {
+                Err(error) if is_constraint(&error) => self.refuse_effects(one, &error),
+                done => done,
+            };
+            if done.is_err() {
+                // Their handlers did not fail.
+                self.uncounted.extend(claimed.iter().skip(index + 1).map(|one| one.number));
+                return done;
+            }
+        }
+        Ok(())
+    }
+
+    /// The effects of a handler could not be committed: its attempt has failed.
+    fn refuse_effects(&mut self, one: &Claimed, error: &rusqlite::Error) -> rusqlite::Result<()> {
+        let now = self.clock.now_ms();
+        let failure = Failure::new(format!("the effects could not be committed: {error}"));
+        let finish = Finish::new(one, Outcome::Failed(failure), None);
+        self.transaction(|writer| writer.record(&finish, now))
     }
 
     fn apply_one(
@@ -498,6 +532,10 @@ impl Writer {
         let pause = if matches!(more, Ok(true)) { Duration::ZERO } else { CLEAN_UP };
         self.clean_up_at = Instant::now() + pause;
     }
+}
+
+fn is_constraint(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::ConstraintViolation)
 }
 
 fn split(jobs: Vec<Job>) -> (Vec<Job>, Vec<Question>) {

@@ -341,6 +341,43 @@ fn effects_in_the_same_file_and_the_mark_are_one_transaction() {
 }
 
 #[test]
+fn effects_that_cannot_be_committed_fail_their_event_and_no_other() {
+    let place = Place::default();
+    let inbox = place.open();
+    // Stored before the handler runs, so that it gets them in one batch.
+    for number in 0..6 {
+        inbox.accept_blocking(event(&format!("evt_{number}"))).unwrap();
+    }
+    drop(inbox);
+    let inbox = Inbox::open_with(&place.path(), quick(), |database, event| {
+        database.execute_batch(
+            "CREATE TABLE IF NOT EXISTS authors (id TEXT PRIMARY KEY);
+             CREATE TABLE IF NOT EXISTS books (id TEXT, author TEXT
+                REFERENCES authors (id) DEFERRABLE INITIALLY DEFERRED);",
+        )?;
+        let author = (event.id == "evt_3").then_some("nobody");
+        database.execute("INSERT INTO books VALUES (?1, ?2)", (&event.id, author))?;
+        Ok(())
+    })
+    .unwrap();
+    eventually("one is a dead letter and the others are processed", || {
+        let stats = block_on(inbox.stats()).unwrap();
+        (stats.pending, stats.dead, stats.processed) == (0, 1, 5)
+    });
+    let filter = Filter { id: Some("evt_3".to_owned()), limit: 1, ..Filter::default() };
+    let listed = block_on(inbox.list(filter)).unwrap().remove(0);
+    assert_eq!((listed.state, listed.attempts), (State::Dead, 4));
+    let error = listed.error.unwrap();
+    assert!(error.contains("could not be committed: FOREIGN KEY constraint failed"), "{error}");
+    drop(inbox);
+    let file = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    let select = "SELECT count(*), count(DISTINCT id) FROM books";
+    let effects: (i64, i64) =
+        file.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    assert_eq!(effects, (5, 5), "each effect once");
+}
+
+#[test]
 fn receipts_over_the_limit_are_refused_and_not_lost_in_silence() {
     let place = Place::default();
     let mut options = quick();

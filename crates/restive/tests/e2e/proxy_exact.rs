@@ -49,7 +49,8 @@ fn await_feed(measured: &Measured) {
 fn unfollowed(addresses: &[SocketAddr], secret: &str) -> Measured {
     let to: Vec<String> = addresses.iter().map(|address| format!("\"{address}\"")).collect();
     let config = format!(
-        "[backends.b]\nto = [{}]\nfollow = true\ncheck = {{ path = \"/health\", interval = \"50ms\" }}\n\
+        "[backends.b]\nto = [{}]\nfollow = true\n\
+         check = {{ path = \"/health\", interval = \"50ms\" }}\n\
          [[sites]]\n[[sites.routes]]\nto = \"b\"\n",
         to.join(", ")
     );

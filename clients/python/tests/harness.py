@@ -190,6 +190,8 @@ def reply(status, body, headers=None, kind="application/json"):
 
     def step(handler):
         handler.send_response(status)
+        # The server closes it, and a client that does not know would use it again.
+        handler.send_header("Connection", "close")
         sent = {"Content-Type": kind, "Content-Length": str(len(text)), **(headers or {})}
         for name, value in sent.items():
             handler.send_header(name, value)

@@ -239,6 +239,27 @@ def stream(text, end=True):
     return step
 
 
+class Flood:
+    """A body without an end that is sent as fast as it is read, at most 256 MiB."""
+
+    def __init__(self, status):
+        self._status = status
+        self.sent = 0
+
+    def __call__(self, handler):
+        handler.send_response(self._status)
+        handler.send_header("Connection", "close")
+        handler.send_header("Content-Type", "application/json")
+        handler.end_headers()
+        part = b" " * 2**20
+        try:
+            while self.sent < 256 * len(part):
+                handler.wfile.write(part)
+                self.sent += len(part)
+        except OSError:
+            pass  # The client has closed the connection.
+
+
 def silence(handler):
     try:
         handler.rfile.read(1)

@@ -6,7 +6,7 @@ import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import restive_client as restive
-from harness import KEY, Fake, Server, cut, html, reply, silence
+from harness import KEY, Fake, Flood, Server, cut, html, reply, silence
 from restive_client import AsyncClient, Client, meta, path
 
 server = None
@@ -304,6 +304,22 @@ class Misbehaving(unittest.TestCase):
             self.assertEqual([is_asked("/100"), is_asked("/0")], [True, False])
             client.get("/large")
             self.assertFalse(is_asked("/large"))
+
+    def test_a_body_without_an_end_is_not_read(self):
+        async def get(url):
+            async with AsyncClient(url, "k", max_retries=1) as client:
+                await client.get("/x")
+
+        # status, number of requests, error
+        cases = ((200, 1, restive.InvalidResponse), (503, 2, restive.ServerError))
+        for status, count, error in cases:
+            for is_async in (False, True):
+                flood = Flood(status)
+                with Fake(flood) as fake, Client(fake.url, "k", max_retries=1) as client:
+                    with self.assertRaises(error):
+                        asyncio.run(get(fake.url)) if is_async else client.get("/x")
+                    self.assertEqual(len(fake.requests), count)
+                    self.assertLess(flood.sent, count * 64 * 2**20)
 
     def test_the_async_client_does_the_same(self):
         async def run(case):

@@ -8,7 +8,7 @@ import unittest.mock
 from concurrent.futures import ThreadPoolExecutor
 
 import restive_client._live as live
-from harness import KEY, Fake, Server, cut, eventually, html, reply, stream
+from harness import KEY, Fake, Flood, Server, cut, eventually, html, reply, stream
 from restive_client import AsyncClient, Client, FollowError
 
 
@@ -190,7 +190,7 @@ CASES = [
             stream(event(2) + event(3) + event(4) + LAST, end=False),
         ],
         ["2", "3", "4", "last"],
-        (0.01, 0.01),
+        (1, 1),
         "e.3",
     ),
     ("an HTML page", [html(200), TAIL], ["last"], (1, 2), "e.1"),
@@ -335,9 +335,128 @@ class Misbehaving(unittest.TestCase):
             self.assertEqual(live.reconnect_delay(failures, 1.0), 2 * base)
         self.assertLessEqual(live.reconnect_delay(10**6), 30)
 
-    def test_what_a_server_asks_for_is_obeyed_up_to_five_minutes(self):
+    def test_delays_begin_again_after_a_success_only(self):
+        opened = live.Item(opened=True, position="e.1")
+        message = live.Item(message=live.Message("typing", None))
+        # What comes in each connection, its seconds, and the shortest delay after it.
+        progress = live.Progress(live.Options())
+        for items, lived, base in (
+            ([], 0.1, 1),
+            ([opened], 0.1, 2),
+            ([opened], 0.1, 4),
+            ([opened, message], 0.1, 1),
+            ([opened], 0.1, 2),
+            ([], 10.0, 4),
+            ([opened], 10.0, 1),
+        ):
+            progress.opened = False
+            for item in items:
+                progress.take(item)
+            delay = progress.delay(live.End(), lived)
+            self.assertTrue(base <= delay <= 2 * base, (items, delay))
+
+    def test_empty_polls_at_once_are_sent_once_a_second(self):
+        async def run(fake):
+            async with AsyncClient(fake.url, "k") as client:
+                follower = client.follow(channel="poll", feed="messages")
+                loop = asyncio.get_running_loop()
+                done = loop.run_in_executor(None, four, fake)
+                done.add_done_callback(lambda _: follower.close())
+                self.assertEqual([message async for message in follower], [])
+                await done
+
+        def four(fake):
+            eventually(lambda: len(fake.requests) >= 4, "four polls")
+            # The second one knows the position.
+            self.assertGreaterEqual(fake.requests[3]["at"] - fake.requests[1]["at"], 1.9)
+
+        for records in ([], [{"id": 1, "object": "message"}]):
+            answer = reply(200, records, {"X-Stream-Position": "e.1"})
+            with Fake(answer) as fake, Client(fake.url, "k") as client:
+                follower = client.follow(channel="poll", feed="messages")
+                with ThreadPoolExecutor(1) as pool:
+                    done = pool.submit(list, follower)
+                    four(fake)
+                    follower.close()
+                    self.assertEqual(done.result(10), [])
+            with Fake(answer) as fake:
+                asyncio.run(asyncio.wait_for(run(fake), 20))
+
+    def test_a_response_without_an_end_is_not_read(self):
+        def check(flood, run):
+            errors = []
+
+            def on_state(follower):
+                def report(state, _delay, error):
+                    if state == "waiting":
+                        errors.append(str(error))
+                        follower.close()
+
+                return report
+
+            with Fake(flood) as fake:
+                run(fake.url, on_state)
+            self.assertRegex(errors[0], "503" if flood._status == 503 else "larger than 16777216")
+            self.assertLess(flood.sent, 64 * 2**20)
+
+        for channel, status in (("sse", 503), ("poll", 503), ("poll", 200)):
+
+            def sync(url, on_state):
+                with Client(url, "k") as client:
+                    follower = client.follow(channel=channel, feed="messages")
+                    follower._options.on_state = on_state(follower)
+                    self.assertEqual(list(follower), [])
+
+            async def asynchronous(url, on_state):
+                async with AsyncClient(url, "k") as client:
+                    follower = client.follow(channel=channel, feed="messages")
+                    follower._options.on_state = on_state(follower)
+                    self.assertEqual([message async for message in follower], [])
+
+            with self.subTest(channel=channel, status=status):
+                check(Flood(status), sync)
+                check(Flood(status), lambda *both: asyncio.run(asynchronous(*both)))
+
+    def test_a_message_of_another_form_does_not_end_the_loop(self):
+        nested = "[" * 100_000 + "]" * 100_000
+        bad = (
+            "id: proxy\nevent: message\ndata: {}\n\n",
+            "event: typing\ndata: 5\n\n",
+            f"id: e.2\nevent: x\ndata: {nested}\n\n",
+            "event: stream.closing\ndata: 5\n\n",
+        )
+        cases = [(stream("id: e.1\n\n" + text), TAIL, "sse") for text in bad]
+        poll = {"X-Stream-Position": "e.9"}
+        good = reply(200, [{"id": 9, "object": "message", "text": "last"}], poll)
+        for records in ([5], [{}], [{"id": 2}]):
+            cases.append((reply(200, records, poll), good, "poll"))
+
+        async def run(url, channel):
+            async with AsyncClient(url, "k") as client:
+                follower = client.follow(channel=channel, feed="messages", since="e.1")
+                return await collect_async(follower, "last")
+
+        def check(case):
+            wrong, right, channel = case
+            with Fake(wrong, right) as fake, Client(fake.url, "k") as client:
+                follower = client.follow(channel=channel, feed="messages", since="e.1")
+                found = collect(follower, "last")
+            with Fake(wrong, right) as fake:
+                return found, asyncio.run(asyncio.wait_for(run(fake.url, channel), 20))
+
+        with ThreadPoolExecutor(len(cases)) as pool:
+            for case, found in zip(cases, pool.map(check, cases)):
+                self.assertEqual(found, (["last"], ["last"]))
+
+    def test_a_long_retry_is_obeyed_up_to_five_minutes(self):
+        reader = live.StreamReader()
+        reader.push(f"retry: 1{'0' * 5000}\n\n")
+        self.assertEqual(live.Progress(live.Options()).delay(live.End(delay=reader.retry), 9), 300)
+
+    def test_what_a_server_asks_for_is_obeyed_from_a_second_to_five_minutes(self):
+        wishes = ((31_536_000.0, 300.0), (300.0, 300.0), (120.0, 120.0), (0.0, 1.0), (0.01, 1.0))
         for opened in (False, True):
-            for asked, expected in ((31_536_000.0, 300.0), (300.0, 300.0), (120.0, 120.0)):
+            for asked, expected in wishes if opened else wishes[:3]:
                 progress = live.Progress(live.Options())
                 progress.opened = opened
                 self.assertEqual(progress.delay(live.End(delay=asked), 60.0), expected)

@@ -76,6 +76,12 @@ BAD = [
 ]
 
 
+def kill(store):
+    """Leaves the files as the end of the process would."""
+    store._db.close()
+    store._guard.close()
+
+
 class Uvicorn:
     """A real ASGI server."""
 
@@ -237,6 +243,58 @@ class Handlers(unittest.TestCase):
         body = b'{"id":"evt_1","type":"\\ud800"}'
         receiver = Receiver(SECRET, store)
         self.assertEqual(receiver.accept("POST", signed(body), body).status, 200)
+
+    def test_bodies_that_readers_of_json_take_differently(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        handled = []
+        worker = Worker(store, lambda event, context: handled.append(context.id), retries=())
+        long = b'{"id":"evt_1","a":' + b"7" * 5_000 + b',"a":1,"b":{"id":1,"id":2},"type":'
+        twice = b'{"id":"evt_2","b":[{"id":1}],"i\\u0064":"evt_3"}'
+        number = b'{"id":"evt_4","type":{"toString":1}}'
+        own = Receiver(SECRET, store, event_id=lambda event, _: event["id"])
+        signed_id = Receiver(SECRET, store)
+        for receiver, headers, body, status in (
+            (signed_id, timestamped(long + b"5}"), long + b"5}", 200),
+            (signed_id, timestamped(twice), twice, 400),
+            (own, signed(twice), twice, 400),
+            (signed_id, signed(twice, id="msg_1"), twice, 200),
+            (signed_id, timestamped(number), number, 200),
+        ):
+            with self.subTest(body[-30:]):
+                self.assertEqual(receiver.accept("POST", headers, body).status, status)
+        types = store._db.execute("SELECT type FROM restive_inbox").fetchall()
+        self.assertEqual(types, [("",)] * 3, "only a text is a type")
+        while worker.once():
+            pass
+        self.assertEqual(handled, ["evt_1", "msg_1", "evt_4"])
+
+    def test_handlers_that_block_the_threads_of_asyncio_delay_no_answer(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        app = asgi_app(Receiver(SECRET, store))
+        headers = [(name.lower().encode(), v.encode()) for name, v in signed(EVENT).items()]
+        scope = {"type": "http", "method": "POST", "scheme": "http", "client": None}
+        sent = []
+
+        async def receive():
+            return {"type": "http.request", "body": EVENT}
+
+        async def send(message):
+            sent.append(message)
+
+        async def run():
+            released = threading.Event()
+            loop = asyncio.get_running_loop()
+            blocked = [loop.run_in_executor(None, released.wait, 20) for _ in range(64)]
+            try:
+                await asyncio.wait_for(app({**scope, "headers": headers}, receive, send), 10)
+            finally:
+                released.set()
+            await asyncio.gather(*blocked)
+
+        asyncio.run(run())
+        self.assertEqual(sent[0]["status"], 200)
 
     def test_a_body_that_is_nested_deeply_is_refused(self):
         store = SqliteInbox(":memory:")
@@ -507,13 +565,83 @@ class Inbox(unittest.TestCase):
         for path in (self.path, f"{self.path}-wal"):
             self.assertEqual(os.stat(path).st_mode & 0o777, 0o600, path)
 
-    def test_a_clock_that_is_far_ahead_removes_no_id(self):
-        self.put("a")
-        self.store.complete("a")
-        ahead = time.time() + 41 * 86_400
-        with mock.patch("time.time", lambda: ahead):
-            self.assertEqual(self.store.prune(), 0)
-        self.assertEqual(self.put("a"), "known")
+    def test_what_is_no_event_stops_no_reconciliation(self):
+        wrong = [{"id": 5, "type": "a.b", "created": 1}, None, 7, {}, {"id": "\ud800"}, {"id": ""}]
+        wrong.append({"id": "x" * 256, "type": "a.b"})
+        right = [{"id": "a", "type": 5}, {"id": "b", "type": "\ud800", "created": "x"}]
+        right.append({"id": "c", "type": "a.b", "created": now() - 5, "data": "\ud800"})
+
+        class Provider:
+            def list(self, *_):
+                return iter([*wrong, *right])
+
+        skipped = []
+        found = reconcile(Provider(), self.store, on_skipped=skipped.append)
+        self.assertEqual((found, skipped), (3, wrong))
+        self.assertEqual(reconcile(Provider(), self.store), 0)
+        self.assertEqual(self.store.setting("reconciled_until"), str(right[2]["created"]))
+
+    def test_a_wrong_clock_removes_no_id(self):
+        day = 86_400
+        real = time.time()
+        # In each life of the process: how wrong its clock is at the start and later, in days.
+        for clocks in (
+            ((0, 41), (0, 0)),
+            ((0, 0), (41, 41), (0, 0)),
+            ((0, -41), (0, 0), (0, 0)),
+            ((-10_000, 0), (0, 0), (10_000, -10_000), (0, 0)),
+        ):
+            for life, (start, end) in enumerate(clocks):
+                self.store.close()
+                with mock.patch("time.time", lambda days=start: real + days * day):
+                    self.store = SqliteInbox(self.path)
+                with mock.patch("time.time", lambda days=end: real + days * day):
+                    self.put(f"{clocks} {life}")
+                    self.store.complete(f"{clocks} {life}")
+                    self.assertEqual(self.store.prune(), 0, (clocks, life))
+                    # The age counts, by whatever clock.
+                    self.assertEqual(self.store.prune(time.time() - day), 0, (clocks, life))
+
+    def test_an_id_is_removed_after_40_days_in_which_the_inbox_was_open(self):
+        # As an earlier release has stored it: by the clock of the machine, which was ahead.
+        old = time.time() + 1_000 * 86_400
+        self.put("old")
+        self.store.complete("old")
+        self.store._db.execute("UPDATE restive_inbox SET received_at = ?", (old,))
+        self.store._db.execute("DELETE FROM restive_settings")
+        kill(self.store)
+        passed = 0.0
+        clock = time.monotonic
+        with mock.patch("time.monotonic", lambda: clock() + passed * 86_400):
+            # How a life of the process ends, the days that pass in it, and what is removed then.
+            for life, (close, days, removed) in enumerate(
+                (("close", 30, 0), ("kill", 30, 2), ("close", 30, 1), ("kill", 1, 0))
+            ):
+                self.store = SqliteInbox(self.path)
+                self.put(f"{life}")
+                self.store.complete(f"{life}")
+                passed += days
+                # As a worker does, so the time is stored.
+                self.assertIsNone(self.store.claim(time.time(), 60))
+                self.assertEqual(self.store.prune(), removed, life)
+                self.store.close() if close == "close" else kill(self.store)
+            self.store = SqliteInbox(self.path)
+            self.assertEqual([self.put("2"), self.put("3")], ["known", "known"])
+
+    def test_the_open_time_is_that_of_all_processes(self):
+        passed = 0.0
+        clock = time.monotonic
+        self.store.close()
+        self.store = SqliteInbox(self.path, shared=True)
+        with mock.patch("time.monotonic", lambda: clock() + passed * 86_400):
+            passed = 39
+            self.store.claim(time.time(), 60)
+            other = SqliteInbox(self.path, shared=True)
+            self.addCleanup(other.close)
+            other.put("a", "t", "{}", "a")
+            other.complete("a")
+            passed = 41
+            self.assertEqual([self.store.prune(), other.prune()], [0, 0])
 
     def test_reconciliation_queues_only_what_is_missing(self):
         sent = {"type": "book.created", "pending_webhooks": 1, "created": now()}
@@ -560,7 +688,12 @@ class Inbox(unittest.TestCase):
         # As an earlier release may have stored it.
         self.store.set_setting("reconciled_until", "4000000000")
         reconcile(Provider(), self.store)
-        self.assertLessEqual(queries[1]["min_created"], now())
+        first = now() - 3 * 86_400
+        self.assertAlmostEqual(queries[1]["min_created"], first, delta=60, msg="as at first")
+        # A clock that was set back a little: the position is right.
+        self.store.set_setting("reconciled_until", str(now() + 200))
+        reconcile(Provider(), self.store)
+        self.assertAlmostEqual(queries[2]["min_created"], now() - 300, delta=60)
         self.assertLessEqual(int(self.store.setting("reconciled_until")), now())
 
     def test_an_effect_happens_once_and_not_at_all_if_it_fails(self):

@@ -1,5 +1,6 @@
 // The API client: one request with retries, and the methods upon it.
 
+import { textOf } from "./body.js";
 import { Collection } from "./collection.js";
 import {
   ApiError,
@@ -274,8 +275,9 @@ export class Client {
     try {
       const init = { method, headers, signal: abort.signal, ...(body !== undefined && { body }) };
       const response = await this.fetch(url, init, credential);
-      return { response, text: await response.text() };
+      return { response, text: await textOf(response) };
     } catch (cause) {
+      if (cause instanceof InvalidResponseError) throw cause;
       if (late)
         throw new TimeoutError(`${method} ${url}: no response within ${timeout} ms`, { cause });
       if (options.signal?.aborted) throw options.signal.reason;

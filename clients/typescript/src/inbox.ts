@@ -1,6 +1,8 @@
 // The durable queue between the receiver and the workers, as an interface, and one in memory for
 // tests. `restive-client/node` has stores in a file and in SQLite.
 
+import { bytesOf } from "./mac.js";
+
 export interface NewEvent {
   id: string;
   type: string;
@@ -56,11 +58,36 @@ export interface InboxStore {
   dead(limit: number): Promise<DeadEvent[]>;
   /** Makes a dead event due again. */
   retry(id: string): Promise<boolean>;
-  /** Forgets completed events that were received before this time. */
+  /**
+   * Forgets completed events that were received before this time. The stores of `restive-client`
+   * count only the time in which they are open, so a wrong clock makes them forget no id.
+   */
   prune(before: number): Promise<number>;
   /** Small values that must survive a restart, such as the time of the last reconciliation. */
   setting(name: string): Promise<string | undefined>;
   setSetting(name: string, value: string): Promise<void>;
+  /**
+   * The clock of `claim`, `fail` and `nextDue`, in Unix milliseconds. Without it, workers use the
+   * clock of the machine, and an event that fails while that is ahead is due too late.
+   */
+  now?(): number;
+}
+
+/** A clock that begins with that of the machine and does not jump when that is set. */
+export function steadyClock(): () => number {
+  const [time, begin] = [Date.now(), performance.now()];
+  return () => Math.floor(time + performance.now() - begin);
+}
+
+/** Longer ids are refused: they are the key of an index. */
+export const MAX_ID_BYTES = 255;
+
+/** Whether a value can be the id of an event. */
+export function isUsableId(id: unknown): id is string {
+  if (typeof id !== "string" || id === "") return false;
+  const bytes = bytesOf(id);
+  // Half of a surrogate pair is no text: it would be stored as another id.
+  return bytes.length <= MAX_ID_BYTES && new TextDecoder().decode(bytes) === id;
 }
 
 /** How long ids are remembered: longer than the provider keeps events (30 days and 7 more). */
@@ -90,6 +117,11 @@ export class MemoryStore implements InboxStore {
   protected readonly settings = new Map<string, string>();
   /** Ids of pending events in the order of their arrival. */
   readonly #pending = new Set<string>();
+  readonly #clock = steadyClock();
+
+  now(): number {
+    return this.#clock();
+  }
 
   async put(event: NewEvent): Promise<"stored" | "known" | "different"> {
     const known = this.check(event);

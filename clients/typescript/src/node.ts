@@ -9,6 +9,10 @@ export { FileStore } from "./node/file.js";
 export { SqliteStore, applyOnce } from "./node/sqlite.js";
 export type { SqliteDatabase } from "./node/sqlite.js";
 
+/** What is read of a body after it was refused, and for how long. */
+const DISCARD_BYTES = 16 * 1024 * 1024;
+const DISCARD_MS = 2_000;
+
 /**
  * `app.post("/hook", nodeHandler(receiver))`, or the listener of `http.createServer`. It reads the
  * body itself: mount it before `express.json()`. After `express.raw({ type: "*" })` it also works.
@@ -34,10 +38,43 @@ export function nodeHandler(
     } catch (refused) {
       answer = refused as Answer;
     }
-    // What the client still sends is not read.
-    if (!request.complete) response.setHeader("Connection", "close");
-    response.writeHead(answer.status, answer.headers).end(answer.body);
+    await send(request, response, answer);
   };
+}
+
+/** A client that still sends the body may not see the answer if the connection is closed then. */
+async function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { status, headers, body }: Answer,
+): Promise<void> {
+  const isRead = request.complete;
+  if (!isRead) response.setHeader("Connection", "close");
+  response.writeHead(status, { ...headers, "Content-Length": String(Buffer.byteLength(body)) });
+  if (isRead) return void response.end(body);
+  response.write(body);
+  await discard(request);
+  response.end();
+}
+
+/** Reads the rest of a body: until its end, or as long as the limits allow. */
+function discard(request: IncomingMessage): Promise<void> {
+  return new Promise((resolve) => {
+    let size = 0;
+    const end = () => {
+      clearTimeout(timer);
+      request.off("data", count).pause();
+      resolve();
+    };
+    const timer = setTimeout(end, DISCARD_MS);
+    const count = (chunk: Uint8Array) => {
+      size += chunk.length;
+      if (size > DISCARD_BYTES) end();
+    };
+    for (const event of ["end", "close", "error"]) request.once(event, end);
+    if (request.destroyed || request.readableEnded) return end();
+    request.on("data", count).resume();
+  });
 }
 
 /** A check for `allow`, from networks such as `192.0.2.0/24`, and addresses. */
@@ -86,9 +123,11 @@ function rawBody(request: IncomingMessage, receiver: Receiver): Promise<Uint8Arr
       settled = true;
     };
     request.on("data", (chunk: Uint8Array) => {
+      if (settled) return undefined;
       size += chunk.length;
       if (size <= receiver.maxBodyBytes) return chunks.push(chunk);
       request.pause();
+      chunks.length = 0;
       return settle(() => reject(receiver.tooLarge()));
     });
     request.on("end", () => settle(() => resolve(join(chunks, size))));

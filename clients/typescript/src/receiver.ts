@@ -3,7 +3,7 @@
 // durable stores and the handler for Express are in `restive-client/node`.
 
 import type { Event } from "./event.js";
-import type { InboxStore, NewEvent } from "./inbox.js";
+import { MAX_ID_BYTES, isUsableId, type InboxStore, type NewEvent } from "./inbox.js";
 import { bytesOf, sha256 } from "./mac.js";
 import {
   SignatureError,
@@ -23,9 +23,6 @@ export type { Handler, HandlerContext, WorkerOptions } from "./worker.js";
 export const MAX_BODY_BYTES = 2 * 1024 * 1024;
 /** Providers wait 5 to 30 s. An answer that comes later counts as failed. */
 const STORE_MS = 4500;
-
-/** Longer ids are refused: they are the key of an index. */
-const MAX_ID_BYTES = 255;
 
 export interface ReceiverOptions extends VerifyOptions {
   store: InboxStore;
@@ -128,9 +125,15 @@ export class Receiver {
     } catch (error) {
       return this.#failed(error);
     }
-    if (!isUsable(id)) {
+    if (!isUsableId(id)) {
       const message = `the event has no usable id: a text of 1 to ${MAX_ID_BYTES} bytes`;
       return this.#refuse({ status: 400, code: "invalid_id", message });
+    }
+    const isOfBody = id === event["id"] && (this.#options.eventId || verified.id === undefined);
+    if (isOfBody && countMembers(new TextDecoder().decode(body), "id") > 1) {
+      // Readers of JSON differ in which of two members counts.
+      const message = "the body has two members `id`";
+      return this.#refuse({ status: 400, code: "invalid_body", message });
     }
     let fingerprint: string;
     try {
@@ -140,7 +143,7 @@ export class Receiver {
       return this.#refuse({ status: 400, code: "invalid_body", message });
     }
     try {
-      const type = String(event["type"] ?? "");
+      const type = typeof event["type"] === "string" ? event["type"] : "";
       return await this.#store({
         id,
         type,
@@ -291,6 +294,28 @@ function parseEvent(body: Uint8Array): Record<string, unknown> | string {
   return value as Record<string, unknown>;
 }
 
+/** How often the object of a valid JSON text has this member. `JSON.parse` returns the last one. */
+function countMembers(json: string, name: string): number {
+  const special = /["[\]{}]/g;
+  const colon = /\s*:/y;
+  let count = 0;
+  let depth = 0;
+  for (let found; (found = special.exec(json)); ) {
+    const [sign] = found;
+    if (sign === "{" || sign === "[") depth += 1;
+    else if (sign !== '"') depth -= 1;
+    else {
+      // Not by an expression: the platforms limit how long its texts may be.
+      let end = found.index + 1;
+      while (json[end] !== '"') end += json[end] === "\\" ? 2 : 1;
+      special.lastIndex = colon.lastIndex = end + 1;
+      const isMember = depth === 1 && colon.test(json);
+      if (isMember && JSON.parse(json.slice(found.index, end + 1)) === name) count += 1;
+    }
+  }
+  return count;
+}
+
 /**
  * The signed id counts first: the body of a third party may be a record, with the id of that
  * record. For restive both are the id of the event. A request without a time verifies for ever, so
@@ -305,13 +330,6 @@ async function defaultId(
   const id = event["id"];
   const hasTime = verified.timestamp !== undefined;
   return hasTime || (typeof id === "string" && id !== "") ? id : `sha256:${await sha256(body)}`;
-}
-
-function isUsable(id: unknown): id is string {
-  if (typeof id !== "string" || id === "") return false;
-  const bytes = bytesOf(id);
-  // Half of a surrogate pair is no text: it would be stored as another id.
-  return bytes.length <= MAX_ID_BYTES && new TextDecoder().decode(bytes) === id;
 }
 
 /** A check that fails allows nobody. */

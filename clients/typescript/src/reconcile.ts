@@ -2,7 +2,7 @@
 // that were lost, or sent while the endpoint was disabled.
 
 import type { Event } from "./event.js";
-import type { InboxStore } from "./inbox.js";
+import { isUsableId, type InboxStore } from "./inbox.js";
 import { pause } from "./retry.js";
 
 export interface EventLister {
@@ -20,6 +20,8 @@ export interface ReconcileOptions {
   /** How far each run overlaps the last one, in seconds. Default: 300. */
   overlapSeconds?: number;
   path?: string;
+  /** Called for each entry of the list that is no event with a usable id. It is left out. */
+  onSkipped?: (entry: unknown) => void;
 }
 
 const SETTING = "reconciled_until";
@@ -31,19 +33,25 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
   const { client, store, types, path = "/v1/events" } = options;
   const { firstSeconds = 3 * 86_400, overlapSeconds = 300 } = options;
   const now = Math.floor(Date.now() / 1000);
-  // A position from the future would skip everything until then.
-  let newest = Math.min(Number(await store.setting(SETTING)) || 0, now);
-  const first = now - firstSeconds;
-  const since = newest > 0 ? newest - overlapSeconds : first;
+  const stored = Number(await store.setting(SETTING)) || 0;
+  // A position from the future says nothing about what was read: the run begins as the first one.
+  let newest = stored > now + overlapSeconds ? 0 : Math.min(stored, now);
+  const since = newest > 0 ? newest - overlapSeconds : now - firstSeconds;
   const all = types === undefined || types.includes("*");
   const query = { min_created: since, limit: 100, ...(!all && { type: types }) };
   let missing = 0;
-  for await (const event of client.list<Event>(path, query)) {
-    if (all && OWN.test(event.type) && !types?.includes(event.type)) continue;
-    const { id, type } = event;
+  for await (const event of client.list<Partial<Event> | null>(path, query)) {
+    const { id, created = NaN } = event ?? {};
+    // One that cannot be stored must not stop the others.
+    if (!isUsableId(id)) {
+      options.onSkipped?.(event);
+      continue;
+    }
+    const type = typeof event?.type === "string" ? event.type : "";
+    if (all && OWN.test(type) && !types?.includes(type)) continue;
     // The clock of the provider, which may differ from the one here. An event from the future is
     // queued, but is no position.
-    if (event.created <= now) newest = Math.max(newest, event.created);
+    if (Number.isSafeInteger(created) && created <= now) newest = Math.max(newest, created);
     const body = JSON.stringify(event);
     const result = await store.put({ id, type, body, fingerprint: "", source: "reconcile" });
     if (result === "stored") missing += 1;

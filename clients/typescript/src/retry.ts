@@ -26,6 +26,8 @@ export function retryDelay(
   return error.retryAfter ?? backoff;
 }
 
+/** A server that asks for less gets that: it may be wrong, or there may be many followers. */
+export const MIN_ASKED_MS = 1000;
 /** No live service needs longer, and a longer timer than 24 days would end at once. */
 export const MAX_ASKED_MS = 300_000;
 const BASE_MS = 1000;

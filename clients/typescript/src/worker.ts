@@ -44,7 +44,9 @@ export class Worker {
   readonly #handler: Handler;
   readonly #options: Required<Omit<WorkerOptions, "onError">> & Pick<WorkerOptions, "onError">;
   readonly #stop = new AbortController();
-  readonly #running: Promise<void>[] = [];
+  readonly #loops: Promise<void>[] = [];
+  /** Ids of the events in progress. */
+  readonly #running = new Set<string>();
 
   constructor(store: InboxStore, handler: Handler, options: WorkerOptions = {}) {
     this.#store = store;
@@ -55,7 +57,7 @@ export class Worker {
   /** Begins to work, in the background. */
   start(): this {
     for (let count = 0; count < this.#options.concurrency; count += 1) {
-      this.#running.push(this.#loop());
+      this.#loops.push(this.#loop());
     }
     return this;
   }
@@ -63,25 +65,38 @@ export class Worker {
   /** Ends after the calls in progress. */
   async stop(): Promise<void> {
     this.#stop.abort();
-    await Promise.all(this.#running);
+    await Promise.all(this.#loops);
   }
 
   /** Handles one event that is due. False if there is none. */
   async once(): Promise<boolean> {
     const { timeout } = this.#options;
-    const event = await this.#store.claim(Date.now(), timeout + LEASE_MARGIN_MS);
-    if (!event) return false;
+    const event = await this.#store.claim(this.#now(), timeout + LEASE_MARGIN_MS);
+    // A clock that was set may end a lease early.
+    if (!event || this.#running.has(event.id)) return false;
+    this.#running.add(event.id);
+    try {
+      await this.#handle(event);
+    } finally {
+      this.#running.delete(event.id);
+    }
+    return true;
+  }
+
+  #now(): number {
+    return this.#store.now?.() ?? Date.now();
+  }
+
+  async #handle(event: QueuedEvent): Promise<void> {
     try {
       if (event.attempt > this.#options.retries.length + 1) {
         throw new Error("the process ended during the last attempt");
       }
       await this.#call(event);
     } catch (error) {
-      await this.#failed(event, error);
-      return true;
+      return await this.#failed(event, error);
     }
     await this.#complete(event);
-    return true;
   }
 
   /** Repeats it: an event that was handled must not be handled again because the disk is full. */
@@ -114,7 +129,7 @@ export class Worker {
 
   async #idle(): Promise<number> {
     const next = await this.#store.nextDue().catch(() => undefined);
-    const wait = next === undefined ? IDLE_MS : next - Date.now();
+    const wait = next === undefined ? IDLE_MS : next - this.#now();
     return Math.min(Math.max(wait, 20), IDLE_MS);
   }
 
@@ -141,7 +156,7 @@ export class Worker {
   async #failed(event: QueuedEvent, error: unknown): Promise<void> {
     const delay = this.#options.retries[event.attempt - 1];
     const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
-    const retryAt = delay === undefined ? undefined : Date.now() + delay;
+    const retryAt = delay === undefined ? undefined : this.#now() + delay;
     await this.#store.fail(event.id, text, retryAt);
     this.#report(error, event, delay === undefined);
   }

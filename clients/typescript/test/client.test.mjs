@@ -5,7 +5,7 @@ import test, { after, before } from "node:test";
 
 import * as restive from "restive-client";
 
-import { KEY, Server, cut, fake, html, json } from "./harness.mjs";
+import { KEY, Server, cut, fake, flood, html, json } from "./harness.mjs";
 
 const { Client, meta, path } = restive;
 
@@ -319,4 +319,20 @@ test("the cache keeps a hundred responses, and none of more than 256 KiB", deadl
   await client.get("/large");
   assert.equal(await isAsked("/large"), false);
   close();
+});
+
+test("a body without an end is not read", deadline, async () => {
+  // status, number of requests, error
+  for (const [status, count, error] of [
+    [200, 1, restive.InvalidResponseError],
+    [503, 2, restive.ServerError],
+  ]) {
+    const { step, sent } = flood(status);
+    const { url, requests, close } = await fake(step);
+    const client = new Client({ url, key: "k", maxRetries: 1 });
+    await assert.rejects(client.get("/v1/books"), error);
+    close();
+    assert.equal(requests.length, count);
+    assert.ok(sent.bytes < count * 64 * 1024 * 1024, `${sent.bytes} bytes were sent`);
+  }
 });

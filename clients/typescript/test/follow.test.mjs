@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 
 import { Client, FollowError } from "restive-client";
 
-import { KEY, Server, cut, eventually, fake, html, json, stream } from "./harness.mjs";
+import { KEY, Server, cut, eventually, fake, flood, html, json, stream } from "./harness.mjs";
 
 // Most tests wait for a delay, so they wait together.
 const tests = [];
@@ -188,8 +188,8 @@ for (const [name, steps, texts, min, max] of [
       stream(event(2) + event(3) + event(4) + event(9, "last"), { end: false }),
     ],
     ["2", "3", "4", "last"],
-    10,
-    10,
+    1000,
+    1000,
   ],
   ["an HTML page", [html(200), tail], ["last"], 1000, 2000],
   ["an HTML page with 404", [html(404), tail], ["last"], 1000, 2000],
@@ -358,6 +358,47 @@ test("websocket: a refused handshake is explained", deadline, async () => {
   await assert.rejects(collect(wrong.follow({ channel: "websocket" }), "last"), FollowError);
   await server.kill();
 });
+
+test("poll: empty responses at once are asked for once a second", deadline, async () => {
+  for (const text of ["[]", '[{"id":1,"object":"message"}]']) {
+    const { url, requests, close } = await fake((response) => {
+      response.writeHead(200, { "Content-Type": "application/json", "X-Stream-Position": "e.1" });
+      response.end(text);
+    });
+    const follower = new Client({ url, key: "k" }).follow({ channel: "poll", feed: "messages" });
+    const done = collect(follower, "last");
+    await eventually(() => requests.length >= 4, "four polls");
+    follower.close();
+    await done;
+    close();
+    // The second one knows the position.
+    const passed = requests[3].at - requests[1].at;
+    assert.ok(passed >= 1_900, `two polls in ${passed} ms`);
+  }
+});
+
+for (const channel of ["sse", "poll"]) {
+  test(`${channel}: a response without an end is not read`, deadline, async () => {
+    for (const status of channel === "sse" ? [503] : [503, 200]) {
+      const { step, sent } = flood(status);
+      const { url, close } = await fake(step);
+      const errors = [];
+      const follower = new Client({ url, key: "k" }).follow({
+        channel,
+        feed: "messages",
+        onState: ({ error }) => {
+          if (!error) return;
+          errors.push(error.message);
+          follower.close();
+        },
+      });
+      for await (const _ of follower);
+      close();
+      assert.match(errors[0], status === 503 ? /503/ : /larger than 16777216 bytes/);
+      assert.ok(sent.bytes < 64 * 1024 * 1024, `${sent.bytes} bytes were sent`);
+    }
+  });
+}
 
 test("close ends the loop, also while it waits", deadline, async () => {
   for (const step of [html(500), stream(hello, { end: false })]) {

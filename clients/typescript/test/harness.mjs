@@ -158,6 +158,31 @@ export const stream =
     if (end) response.end();
   };
 
+/** A body without an end that is sent as fast as it is read, at most 256 MiB. */
+export function flood(status, type = "application/json") {
+  const sent = { bytes: 0 };
+  const part = Buffer.alloc(1024 * 1024, " ");
+  const step = (response) => {
+    response.writeHead(status, { "Content-Type": type });
+    const more = () => {
+      if (sent.bytes >= 256 * part.length) return response.end();
+      sent.bytes += part.length;
+      return response.write(part, (error) => error || more());
+    };
+    more();
+  };
+  return { step, sent };
+}
+
+/** An event as a receiver gives it to its store. */
+export const newEvent = (id, fingerprint = id) => ({
+  id,
+  type: "t",
+  body: JSON.stringify({ id }),
+  fingerprint,
+  source: "webhook",
+});
+
 /** Waits for a condition, at most for the deadline. */
 export async function eventually(condition, what, deadline = 20_000) {
   const end = Date.now() + deadline;

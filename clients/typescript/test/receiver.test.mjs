@@ -12,7 +12,7 @@ import { FileStore, SqliteStore, applyOnce, networks, nodeHandler } from "restiv
 import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
-import { eventually, library } from "./harness.mjs";
+import { eventually, library, newEvent } from "./harness.mjs";
 
 const SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 const OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
@@ -333,6 +333,32 @@ test("express: a body that was parsed before is a mistake of the setup", deadlin
   assert.match(problems[0], /before express\.json/);
 });
 
+test("only a text is a type, and the id of a body comes once", deadline, async () => {
+  const store = new MemoryStore();
+  const types = [];
+  const { put } = store;
+  store.put = (event) => types.push(event.type) && put.call(store, event);
+  const byDefault = new Receiver({ secrets: SECRET, store, maxBodyBytes: 20_000_000 });
+  const own = new Receiver({ secrets: SECRET, store, eventId: ({ id }) => id });
+  const object = '{"id":"evt_1","type":{"toString":1}}';
+  const twice = '{"id":"evt_2","b":["id",{"id":"id"}],"i\\u0064" :"evt_3"}';
+  const nestedTwice = '{"a":"\\"id\\":{","b":{"id":1,"id":2},"id":"evt_4","type":7}';
+  const long = JSON.stringify({ id: "evt_5", text: "\n".repeat(5_000_000) });
+  const cases = [
+    [byDefault, timestamped(await signed(object)), object, 200],
+    [byDefault, timestamped(await signed(twice)), twice, 400],
+    [own, await signed(twice), twice, 400],
+    [byDefault, await signed(twice, { id: "msg_1" }), twice, 200],
+    [byDefault, timestamped(await signed(nestedTwice)), nestedTwice, 200],
+    [byDefault, timestamped(await signed(long)), long, 200],
+  ];
+  for (const [receiver, headers, body, status] of cases) {
+    const found = await receiver.accept("POST", headers, bytes(body));
+    assert.equal(found.status, status, `${body.slice(0, 100)}: ${found.body}`);
+  }
+  assert.deepEqual(types, ["", "", "", ""]);
+});
+
 test("a body that is nested deeply is refused", deadline, async () => {
   const receiver = new Receiver({ secrets: SECRET, store: new MemoryStore() });
   for (const depth of [100, 500_000]) {
@@ -406,20 +432,11 @@ test("libraries of others agree with us, both ways", deadline, async () => {
   }
 });
 
-const put = (id, fingerprint = id) => ({
-  id,
-  type: "t",
-  body: JSON.stringify({ id }),
-  fingerprint,
-  source: "webhook",
-});
-
 for (const [kind, make] of Object.entries(STORES)) {
   test(`${kind} store: puts, claims, completes, fails, retries and prunes`, deadline, async () => {
     const store = await make();
-    const results = await Promise.all(
-      [put("a"), put("a"), put("a", "x"), put("b")].map((one) => store.put(one)),
-    );
+    const events = [newEvent("a"), newEvent("a"), newEvent("a", "x"), newEvent("b")];
+    const results = await Promise.all(events.map((one) => store.put(one)));
     assert.deepEqual(results, ["stored", "known", "different", "stored"]);
     const first = await store.claim(1000, 500);
     assert.deepEqual(first, { id: "a", type: "t", body: '{"id":"a"}', attempt: 1 });
@@ -440,8 +457,8 @@ for (const [kind, make] of Object.entries(STORES)) {
       [true, false, false],
     );
     assert.equal((await store.claim(5000, 500)).attempt, 1);
-    assert.equal(await store.prune(Date.now() + 1), 1);
-    assert.equal(await store.put(put("b")), "stored");
+    assert.equal(await store.prune(Date.now() + 1000), 1);
+    assert.equal(await store.put(newEvent("b")), "stored");
     await store.setSetting("n", "1");
     await store.setSetting("n", "2");
     assert.deepEqual([await store.setting("n"), await store.setting("m")], ["2", undefined]);
@@ -452,7 +469,7 @@ for (const [kind, make] of Object.entries(STORES)) {
     deadline,
     async () => {
       const store = await make();
-      for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(put(id));
+      for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(newEvent(id));
       const calls = {};
       const handler = ({ id }) => {
         calls[id] = (calls[id] ?? 0) + 1;
@@ -496,7 +513,7 @@ for (const [kind, make] of Object.entries(STORES)) {
     assert.equal(await reconcile({ client, store }), 2);
     assert.equal(await reconcile({ client, store }), 0);
     // The endpoint may receive another version of the event than the list shows.
-    assert.equal(await store.put(put("a", "another version")), "known");
+    assert.equal(await store.put(newEvent("a", "another version")), "known");
     assert.ok(queries[1].min_created > queries[0].min_created + 86_400);
     const broken = {
       async *list() {
@@ -525,7 +542,12 @@ for (const [kind, make] of Object.entries(STORES)) {
     // As an earlier release may have stored it.
     await store.setSetting("reconciled_until", "4000000000");
     await reconcile({ client, store });
-    assert.ok(queries[1].min_created <= now(), "the position is limited to the time here");
+    const begin = now() - 3 * 86_400;
+    assert.ok(Math.abs(queries[1].min_created - begin) < 60, "it looks as far back as at first");
+    // A clock that was set back a little: the position is right.
+    await store.setSetting("reconciled_until", String(now() + 200));
+    await reconcile({ client, store });
+    assert.ok(Math.abs(queries[2].min_created - now() + 300) < 60, "it goes on");
     assert.ok(Number(await store.setting("reconciled_until")) <= now());
   });
 }
@@ -534,14 +556,14 @@ for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   test(`${kind} store: what was stored survives the process`, deadline, async () => {
     const place = folder();
     const store = await STORES[kind](place);
-    for (const id of ["a", "b", "c"]) await store.put(put(id));
+    for (const id of ["a", "b", "c"]) await store.put(newEvent(id));
     const taken = await store.claim(Date.now(), 60_000);
     await store.complete("b");
     await store.setSetting("n", "1");
     await store.close?.();
     const again = await STORES[kind](place);
     assert.deepEqual(await again.counts(), { pending: 2, done: 1, dead: 0 });
-    assert.equal(await again.put(put("b")), "known");
+    assert.equal(await again.put(newEvent("b")), "known");
     assert.equal(await again.setting("n"), "1");
     const retaken = await again.claim(Date.now(), 60_000);
     assert.deepEqual([retaken.id, retaken.attempt], [taken.id, 2], "it was in progress");
@@ -549,9 +571,180 @@ for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   });
 }
 
+/** Runs the action with clocks that are so many days ahead: of the machine, and of the process. */
+async function ahead(days, passed, action) {
+  const [time, monotonic] = [Date.now, performance.now];
+  Date.now = () => time() + days * 86_400_000;
+  performance.now = () => monotonic.call(performance) + passed * 86_400_000;
+  try {
+    return await action();
+  } finally {
+    Date.now = time;
+    performance.now = monotonic;
+  }
+}
+
+for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
+  test(`${kind} store: prune counts the time in which it is open`, deadline, async () => {
+    const place = folder();
+    const old = () => Date.now() - 40 * 86_400_000;
+    // In each life: days by which the clock is wrong at the start, and later; days that pass; and
+    // what is removed then.
+    for (const [life, [start, end, passed, removed]] of [
+      [0, 0, 0, 0],
+      [0, 41, 0, 0],
+      [-41, 0, 0, 0],
+      [0, -41, 0, 0],
+      [41, -41, 0, 0],
+      [0, 0, 30, 0],
+      [0, 0, 30, 6],
+      [0, 0, 0, 0],
+    ].entries()) {
+      const store = await ahead(start, 0, () => STORES[kind](place));
+      await ahead(end, 0, () => store.put(newEvent(`e${life}`)));
+      await store.complete(`e${life}`);
+      await ahead(end, passed, async () => {
+        assert.equal(await store.prune(old()), removed, `life ${life}`);
+        // As a worker does, so the time is stored.
+        await store.claim(Date.now(), 60_000);
+        await store.close?.();
+      });
+    }
+  });
+}
+
+for (const kind of Object.keys(STORES)) {
+  test(`${kind} store: a clock that was ahead delays no retry`, deadline, async () => {
+    const place = folder();
+    // Days by which the clock is wrong when the store is opened, and when the handler fails.
+    for (const [start, later] of [[0, 365], [365, 365], [0.5, 0.5], [-365, 0], [0, -365]]) {
+      for (const isClosed of kind === "memory" ? [false] : [false, true]) {
+        const id = `${start} ${later} ${isClosed}`;
+        let store = await ahead(start, 0, () => STORES[kind](place));
+        await store.put(newEvent(id));
+        let calls = 0;
+        const options = { retries: [30, 60_000] };
+        const fail = () => {
+          calls += 1;
+          if (calls <= (isClosed ? 2 : 1)) throw new Error("no");
+        };
+        let worker = new Worker(store, fail, options);
+        await ahead(later, 0, async () => assert.equal(await worker.once(), true, id));
+        if (isClosed) {
+          await eventually(() => worker.once(), `the second attempt, ${id}`, 3_000);
+          await store.close?.();
+          store = await STORES[kind](place);
+          worker = new Worker(store, fail, options);
+          // Due in a minute, or at once.
+          const due = (await store.nextDue()) - store.now();
+          assert.ok(due <= 60_000, `${id}: due in ${due} ms`);
+          await store.complete(id);
+          await store.close?.();
+        } else {
+          await eventually(() => worker.once(), `the retry, ${id}`, 3_000);
+          await store.close?.();
+        }
+        assert.equal(calls, 2);
+      }
+    }
+  });
+
+  test(`${kind} store: a clock that steps handles no event twice at once`, deadline, async () => {
+    const store = await STORES[kind]();
+    // As a store of another kind, which has no clock.
+    for (const now of [store.now, undefined]) {
+      store.now = now;
+      await store.put(newEvent(`a ${!now}`));
+      let [running, most, calls, end] = [0, 0, 0, undefined];
+      const ended = new Promise((resolve) => (end = resolve));
+      const handler = async () => {
+        calls += 1;
+        most = Math.max(most, (running += 1));
+        await ended;
+        running -= 1;
+      };
+      const worker = new Worker(store, handler, { concurrency: 2 });
+      const first = worker.once();
+      await eventually(() => calls === 1, "the first call");
+      await ahead(1 / 24, 0, async () => {
+        const second = worker.once();
+        await Promise.race([second, new Promise((resolve) => setTimeout(resolve, 200))]);
+        end();
+        await Promise.all([first, second]);
+      });
+      assert.deepEqual([calls, most], [1, 1]);
+    }
+  });
+
+  test(`${kind} store: what is no event stops no reconciliation`, deadline, async () => {
+    const store = await STORES[kind]();
+    const wrong = [{ id: 5, type: "a.b", created: now() }, null, 7, {}];
+    for (const id of ["\ud800", "", "x".repeat(256)]) wrong.push({ id, type: "a.b" });
+    const right = [{ id: "a", type: 5 }, { id: "b", type: "a.b", created: "x" }];
+    right.push({ id: "c", type: "a.b", created: now() - 5 });
+    const client = {
+      async *list() {
+        yield* wrong;
+        yield* right;
+      },
+    };
+    const skipped = [];
+    const onSkipped = (entry) => skipped.push(entry);
+    assert.equal(await reconcile({ client, store, onSkipped }), 3);
+    assert.deepEqual(skipped, wrong);
+    assert.equal(await reconcile({ client, store }), 0);
+    assert.equal(await store.setting("reconciled_until"), String(right[2].created));
+    await store.close?.();
+  });
+}
+
+if (sqlite) {
+  test("sqlite store: processes that share it have the same clock", deadline, async () => {
+    const db = new sqlite.DatabaseSync(":memory:");
+    const one = new SqliteStore(db, { shared: true });
+    const other = new SqliteStore(db, { shared: true });
+    for (const id of ["a", "b"]) await one.put(newEvent(id));
+    await ahead(365, 0, async () => {
+      await one.claim(one.now(), 60_000);
+      await one.fail("a", "no", one.now() + 1_000);
+      await one.claim(one.now(), 60_000);
+    });
+    // The first look limits the times.
+    assert.equal(await other.claim(other.now(), 60_000), undefined);
+    assert.equal((await other.claim(other.now(), 60_000)).id, "a");
+    assert.ok((await other.nextDue()) <= other.now() + 60_000, "the lease of the other ends");
+  });
+
+  test("sqlite store: a long delay of a worker outlives the process", deadline, async () => {
+    const db = new sqlite.DatabaseSync(":memory:");
+    const day = 86_400_000;
+    const store = new SqliteStore(db);
+    await store.put(newEvent("a"));
+    await store.fail("a", "no", store.now() + 3 * day);
+    const again = new SqliteStore(db);
+    assert.ok((await again.nextDue()) > again.now() + 2 * day);
+  });
+
+  test("sqlite store: times of an earlier release are limited to now", deadline, async () => {
+    const db = new sqlite.DatabaseSync(":memory:");
+    const earlier = new SqliteStore(db);
+    await earlier.put(newEvent("a"));
+    await earlier.complete("a");
+    db.exec("DELETE FROM restive_settings; UPDATE restive_inbox SET received_at = 1e14");
+    const store = new SqliteStore(db);
+    const other = new SqliteStore(db, { shared: true });
+    const prune = (days) => ahead(0, days, () => store.prune(Date.now() - 40 * 86_400_000));
+    assert.equal(await prune(39), 0);
+    // The other process knows the time of the first one.
+    await other.put(newEvent("b"));
+    await other.complete("b");
+    assert.equal(await prune(41), 1, "only the first one is old");
+  });
+}
+
 test("a result that the store does not take at once is written again", deadline, async () => {
   const store = new MemoryStore();
-  await store.put(put("a"));
+  await store.put(newEvent("a"));
   let fails = 1;
   const { complete } = store;
   store.complete = async (id) => {

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
+from ._json import loads
 from .errors import ApiError, ConnectionFailed, InvalidResponse, RequestTimeout, api_error
 
 #: An API key, or a function that returns one. It is called before the first request, and again
@@ -27,6 +28,9 @@ AsyncKey: TypeAlias = Union[str, Callable[[bool], Union[str, Awaitable[str]]], N
 
 #: A server that asks for more is not waited for: the caller gets the error with ``retry_after``.
 MAX_RETRY_AFTER_SECONDS = 60.0
+#: A page of a list has at most 4 MiB, and what is embedded in it 8 MiB. A proxy or another server
+#: may send anything.
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 #: A larger body is not kept, so that 100 entries stay below 25 MB.
 MAX_CACHED_BYTES = 256 * 1024
 
@@ -192,16 +196,16 @@ class Core:
         with self._lock:
             self._cache.clear()
 
-    def read(self, call: Call, response: httpx.Response) -> Any:
+    def read(self, call: Call, response: httpx.Response, body: str) -> Any:
         """The value of a response; raises ``ApiError``."""
         unchanged = response.status_code == 304 and call.cached is not None
         if not response.is_success and not unchanged:
-            raise api_error(response.status_code, response.headers, response.text)
-        text = call.cached[1] if unchanged and call.cached else response.text
+            raise api_error(response.status_code, response.headers, body)
+        text = call.cached[1] if unchanged and call.cached else body
         if not text:
             return None
         try:
-            value = json.loads(text)
+            value = loads(text)
         except (ValueError, RecursionError) as error:
             kind = response.headers.get("content-type", "no content type")
             message = f"status {response.status_code} with a body that is not JSON ({kind})"
@@ -224,6 +228,33 @@ class Core:
     @staticmethod
     def _place(call: Call) -> str:
         return f"{call.headers.get('Restive-Version')} {call.url}"
+
+
+def text_of(response: httpx.Response) -> str:
+    """The body of an open response, with a limit."""
+    body = bytearray()
+    for chunk in response.iter_bytes():
+        body += chunk
+        if len(body) > MAX_RESPONSE_BYTES:
+            return _too_large(response)
+    return body.decode("utf-8", "replace")
+
+
+async def async_text_of(response: httpx.Response) -> str:
+    """``text_of`` for asyncio."""
+    body = bytearray()
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > MAX_RESPONSE_BYTES:
+            return _too_large(response)
+    return body.decode("utf-8", "replace")
+
+
+def _too_large(response: httpx.Response) -> str:
+    if response.is_success:
+        raise InvalidResponse(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
+    # Of an error, the status is enough.
+    return ""
 
 
 def meta_of(response: httpx.Response) -> Meta:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -10,19 +9,25 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ._core import path, query_string
+from ._json import loads
 from .errors import ApiError, FollowError, InvalidResponse, api_error
 
 #: The server sends at least a comment every 25 s; without one the connection is dead.
 SILENCE_SECONDS = 60.0
 #: No event of a restive service is longer, so a longer block comes from something else.
 MAX_BLOCK_CHARS = 16 * 1024 * 1024
+MAX_RETRY_DIGITS = 15
 #: Delay after a failed poll: a poll is cheap, but not at full speed against a dead server.
 POLL_ERROR_SECONDS = 3.0
 #: A position that no log reaches: the answer is the current one.
 BEYOND = 2**53 - 1
 #: A connection that ends sooner may be refused for a reason that reconnecting does not change.
 SHORT_SECONDS = 1.0
+#: After a connection that lasted longer, or had a message, delays begin again at the shortest.
+STEADY_SECONDS = 5.0
 
+#: A server that asks for less gets that: it may be wrong, or there may be many followers.
+MIN_ASKED_SECONDS = 1.0
 #: The longest delay that a server may ask for. No live service needs longer, and a follower that a
 #: wrong header stops for a day looks like one that works.
 MAX_ASKED_SECONDS = 300.0
@@ -169,7 +174,8 @@ class SseParser:
         elif name == "id" and "\0" not in value:
             block.id = value
         elif name == "retry" and value.isascii() and value.isdigit():
-            block.retry = int(value)
+            # Longer ones are not obeyed, and need not be converted.
+            block.retry = int(value) if len(value) <= MAX_RETRY_DIGITS else 10**MAX_RETRY_DIGITS
 
 
 class StreamReader:
@@ -198,7 +204,7 @@ class StreamReader:
         self._greeted = self._greeted or block.id is not None
         if block.data is None:
             return None if block.id is None else Item(opened=first, position=block.id)
-        data = json.loads(block.data)
+        data = loads(block.data)
         kind = block.event or "message"
         if kind in ("typing", "online"):
             resource, online = data.get("resource"), data.get("online")
@@ -208,7 +214,7 @@ class StreamReader:
 
 
 def _closing(block: Block) -> End:
-    reason = json.loads(block.data or "{}").get("reason")
+    reason = loads(block.data or "{}").get("reason")
     if reason == "key_revoked":
         return End(fatal=FollowError("the key was revoked"))
     return End(now=True, refresh=True) if reason == "token_expired" else End()
@@ -223,7 +229,7 @@ class PollReader:
         self._opened = False
 
     def push(self, headers: Mapping[str, str], text: str) -> list[Item]:
-        records = json.loads(text)
+        records = loads(text)
         here = headers.get("x-stream-position")
         if not isinstance(records, list) or here is None:
             raise InvalidResponse("not the response to a poll")
@@ -250,6 +256,12 @@ class PollReader:
             items.append(Item(position=self.position, message=found))
         return items
 
+    def pause(self, since: str | None, seconds: float) -> float:
+        """Seconds to wait after a poll from this position that took so long: an empty response
+        comes after 25 s. The first request asks for the position, and is answered at once."""
+        is_empty = since is not None and self.position == since
+        return MIN_ASKED_SECONDS if is_empty and seconds < MIN_ASKED_SECONDS else 0.0
+
 
 class Progress:
     """Where a follower is, and how long it waits."""
@@ -265,7 +277,6 @@ class Progress:
         """The message to yield, and the position to save after it."""
         if item.opened:
             self.opened = True
-            self.failures = 0
             # The first position of a resumed connection may be after a gap that the next message
             # reports, so only that message may move the position there.
             if self.position is not None:
@@ -274,18 +285,23 @@ class Progress:
         past = position is not None and is_past(position, self.position)
         if past and not (message and message.type == RESET):
             return None, None
-        if position is not None and not (message and message.type == RESET):
-            self.position = position
+        if not (message and message.type == RESET):
+            if position is not None:
+                self.position = position
+            if message:
+                self.failures = 0
         return message, position
 
     def delay(self, end: End, lived: float) -> float:
         """Seconds to wait after a connection."""
+        if self.opened and lived >= STEADY_SECONDS:
+            self.failures = 0
         self.short = self.short + 1 if lived < SHORT_SECONDS else 0
         if end.now and (self.opened or end.refresh) and self.short < 2:
             return 0.0
         delay = reconnect_delay(self.failures)
         if end.delay is not None:
-            asked = min(end.delay, MAX_ASKED_SECONDS)
+            asked = min(max(end.delay, MIN_ASKED_SECONDS), MAX_ASKED_SECONDS)
             delay = asked if self.opened else max(delay, asked)
         self.failures += 1
         return delay

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from ._collection import AsyncCollection
-from ._core import AsyncKey, Core, connection_error, retry_delay
+from ._core import AsyncKey, Core, async_text_of, connection_error, retry_delay
 from ._lists import AsyncList
 from .errors import AuthenticationFailed, RestiveError
 from .follow import AsyncFollower
@@ -98,16 +98,17 @@ class AsyncClient:
             try:
                 headers = self._core.headers(call, await self.credential())
                 try:
-                    response = await self._http.request(
+                    async with self._http.stream(
                         method,
                         call.url,
                         headers=headers,
                         content=call.content,
                         timeout=call.timeout,
-                    )
+                    ) as response:
+                        body = await async_text_of(response)
                 except httpx.HTTPError as error:
                     raise connection_error(call, error) from error
-                return self._core.read(call, response)
+                return self._core.read(call, response, body)
             except RestiveError as error:
                 refused = isinstance(error, AuthenticationFailed)
                 if refused and callable(self._key) and not refreshed:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from ._collection import Collection
-from ._core import Core, Key, connection_error, retry_delay
+from ._core import Core, Key, connection_error, retry_delay, text_of
 from ._lists import List
 from .errors import AuthenticationFailed, RestiveError
 from .follow import Follower
@@ -101,16 +101,17 @@ class Client:
             try:
                 headers = self._core.headers(call, self.credential())
                 try:
-                    response = self._http.request(
+                    with self._http.stream(
                         method,
                         call.url,
                         headers=headers,
                         content=call.content,
                         timeout=call.timeout,
-                    )
+                    ) as response:
+                        body = text_of(response)
                 except httpx.HTTPError as error:
                     raise connection_error(call, error) from error
-                return self._core.read(call, response)
+                return self._core.read(call, response, body)
             except RestiveError as error:
                 refused = isinstance(error, AuthenticationFailed)
                 if refused and callable(self._key) and not refreshed:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import email.utils
-import json
 import re
 import time
 from collections.abc import Mapping
 from typing import Any
+
+from ._json import loads
 
 
 class RestiveError(Exception):
@@ -116,7 +117,7 @@ def api_error(status: int, headers: Mapping[str, str], text: str) -> ApiError:
     """The error of a response, from its status and its body, whatever the body is."""
     body: Mapping[str, Any] = {}
     try:
-        parsed = json.loads(text)
+        parsed = loads(text)
         # Structured bodies have an `error` object, flat ones are that object.
         found = parsed.get("error", parsed) if isinstance(parsed, dict) else None
         if isinstance(found, dict):

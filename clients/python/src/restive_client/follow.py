@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from ._core import async_text_of, text_of
 from ._live import (
     RESET,
     SILENCE_SECONDS,
@@ -41,7 +42,19 @@ __all__ = ["AsyncFollower", "Follower", "Message", "PositionStore", "Reset"]
 _SSE = {"Accept": "text/event-stream"}
 _JSON = {"Accept": "application/json"}
 #: What may go wrong with a connection, other than a bug: it is reported and tried again.
-_BROKEN = (httpx.HTTPError, httpx.StreamError, InvalidResponse, ValueError, KeyError, OSError)
+#: A message of another form than expected raises almost anything, and must not end the user's loop.
+_BROKEN = (
+    httpx.HTTPError,
+    httpx.StreamError,
+    InvalidResponse,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 
 
 class Follower:
@@ -116,15 +129,16 @@ class Follower:
         while True:
             try:
                 item = next(items)
+                message, position = self._progress.take(item)
             except StopIteration as stop:
                 end: End = stop.value
                 return end
             except _BROKEN as error:
+                items.close()
                 polls = self._options.channel == "poll"
                 return End(error=error, delay=poll_error_delay() if polls else None)
             if self._stop.is_set():
                 return End()
-            message, position = self._progress.take(item)
             if item.opened:
                 self._report("open")
             if message and message.type == RESET:
@@ -140,7 +154,7 @@ class Follower:
         decoder = codecs.getincrementaldecoder("utf-8")()
         with self._client.stream(url, _SSE, self._token, SILENCE_SECONDS) as response:
             self._response = response
-            body = None if response.is_success else response.read()
+            body = None if response.is_success else text_of(response)
             end = _check(response, body, self._can_renew())
             if end:
                 return end
@@ -155,13 +169,17 @@ class Follower:
         reader = PollReader(self._options, self._progress.position)
         base, version, token = self._client.url, self._client.version, self._token
         while True:
-            url = self._progress.poll_url(base, version, token, reader.position)
+            since, began = reader.position, time.monotonic()
+            url = self._progress.poll_url(base, version, token, since)
             with self._client.stream(url, _JSON, token, SILENCE_SECONDS) as response:
                 self._response = response
-                text = response.read().decode("utf-8", "replace")
+                text = text_of(response)
             if not response.is_success:
                 return refusal(response.status_code, response.headers, text, self._can_renew())
+            lasted = time.monotonic() - began
             yield from reader.push(response.headers, text)
+            if self._stop.wait(reader.pause(since, lasted)):
+                return End()
 
     def _reset(self, message: Message) -> None:
         try:
@@ -280,13 +298,13 @@ class AsyncFollower:
             while True:
                 try:
                     item = await self._step(items.__anext__())
+                    if item is None or isinstance(item, End):
+                        yield item or End()
+                        return
+                    message, position = self._progress.take(item)
                 except _BROKEN as error:
                     yield End(error=error, delay=poll_error_delay() if polls else None)
                     return
-                if item is None or isinstance(item, End):
-                    yield item or End()
-                    return
-                message, position = self._progress.take(item)
                 if item.opened:
                     self._report("open")
                 if message and message.type == RESET:
@@ -317,7 +335,7 @@ class AsyncFollower:
         decoder = codecs.getincrementaldecoder("utf-8")()
         opening = await self._client.stream(url, _SSE, self._token, SILENCE_SECONDS)
         async with opening as response:
-            body = None if response.is_success else await response.aread()
+            body = None if response.is_success else await async_text_of(response)
             end = _check(response, body, self._can_renew())
             if end:
                 yield end
@@ -336,14 +354,17 @@ class AsyncFollower:
         reader = PollReader(self._options, self._progress.position)
         base, version, token = self._client.url, self._client.version, self._token
         while True:
-            url = self._progress.poll_url(base, version, token, reader.position)
+            since, began = reader.position, time.monotonic()
+            url = self._progress.poll_url(base, version, token, since)
             async with await self._client.stream(url, _JSON, token, SILENCE_SECONDS) as response:
-                text = (await response.aread()).decode("utf-8", "replace")
+                text = await async_text_of(response)
             if not response.is_success:
                 yield refusal(response.status_code, response.headers, text, self._can_renew())
                 return
+            lasted = time.monotonic() - began
             for item in reader.push(response.headers, text):
                 yield item
+            await asyncio.sleep(reader.pause(since, lasted))
 
     async def _reset(self, message: Message) -> None:
         try:
@@ -383,10 +404,9 @@ async def _result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _check(response: httpx.Response, body: bytes | None, can_renew: bool) -> End | None:
+def _check(response: httpx.Response, body: str | None, can_renew: bool) -> End | None:
     if body is not None:
-        text = body.decode("utf-8", "replace")
-        return refusal(response.status_code, response.headers, text, can_renew)
+        return refusal(response.status_code, response.headers, body, can_renew)
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return End(error=InvalidResponse("the response is not an event stream"))
     return None

@@ -11,12 +11,30 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import IO, Literal, Protocol, TypeGuard
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks.
+    fcntl = None  # type: ignore[assignment]
+
+#: Longer ids are refused: they are the key of an index.
+MAX_ID_BYTES = 255
 #: How long ids are remembered: longer than the provider keeps events (30 days and 7 more).
 REMEMBER_SECONDS = 40 * 24 * 3600.0
+#: Where the clock of the open time ended; see ``SqliteInbox._open_time``.
+_OPEN_TIME = "store.open_time"
+#: How often that is stored. What a kill loses only keeps ids longer.
+STORE_OPEN_TIME_SECONDS = 600.0
 #: Providers wait 5 to 30 s. An answer that comes later counts as failed.
 STORE_SECONDS = 4.0
+
+#: The longest delay of a retry so far; see ``SqliteInbox._limit_times``.
+_LONGEST_DELAY = "store.longest_delay"
+#: That of the ``retries`` of a worker by default.
+DEFAULT_LONGEST_SECONDS = 7200.0
+#: A longer delay than ids are remembered comes from a clock that was set.
+MAX_DELAY_SECONDS = REMEMBER_SECONDS
 
 Put = Literal["stored", "known", "different"]
 
@@ -39,8 +57,28 @@ class DeadEvent:
     error: str
 
 
+def is_usable_id(id: object) -> TypeGuard[str]:
+    """Whether a value can be the id of an event."""
+    if not isinstance(id, str):
+        return False
+    try:
+        return 1 <= len(id.encode()) <= MAX_ID_BYTES
+    except UnicodeEncodeError:
+        return False  # Half of a surrogate pair is no text.
+
+
+def text_of(type: object) -> str:
+    """The type of an event: empty if it is no text. Half of a surrogate pair cannot be stored."""
+    return type.encode("utf-8", "replace").decode() if isinstance(type, str) else ""
+
+
 class InboxStore(Protocol):
-    """What receivers and workers need. Its methods are called from several threads."""
+    """What receivers and workers need. Its methods are called from several threads.
+
+    A store may also have ``now() -> float``: the clock of ``claim``, ``fail`` and ``next_due``, in
+    Unix seconds. Without it, workers use the clock of the machine, and an event that fails while
+    that is ahead is due too late.
+    """
 
     def put(self, id: str, type: str, body: str, fingerprint: str) -> Put:
         """Stores an event unless its id is known. Returns when it is durable.
@@ -85,11 +123,22 @@ class SqliteInbox:
     """An inbox in one SQLite file.
 
     ``shared``: other processes work on this inbox too. Otherwise the events that an earlier process
-    had taken when it was killed are due at once, not when their lease ends.
+    had taken when it was killed are due at once, not when their lease ends, and a second process
+    that opens the inbox gets a ``RuntimeError``.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
         self._lock = threading.Lock()
+        self._is_shared = shared
+        self._guard = _guard(path, shared)
+        try:
+            self._open(path)
+        except BaseException:
+            if self._guard:
+                self._guard.close()
+            raise
+
+    def _open(self, path: str | os.PathLike[str]) -> None:
         _create(path)
         # Statements commit by themselves: each change is one statement.
         self._db = sqlite3.connect(
@@ -99,12 +148,81 @@ class SqliteInbox:
         # An acknowledged event survives a power cut.
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_TABLES)
-        if not shared:
+        if not self._is_shared:
             self._db.execute("UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0")
+        self._opened = time.monotonic()
+        self._opened_at = self._start_clock()
+        self._begin = time.time() - self._opened
+        self._longest_delay = DEFAULT_LONGEST_SECONDS
+        self._limit_times(self._db, self.now(), 0.0)
 
     def close(self) -> None:
         with self._lock:
+            # If it fails, ids are kept longer.
+            with contextlib.suppress(sqlite3.Error):
+                self._open_time(self._db, is_last=True)
             self._db.close()
+            if self._guard:
+                self._guard.close()
+
+    def now(self) -> float:
+        """A clock that does not jump when that of the machine is set. Processes that share the
+        inbox must have the same one, so theirs is that of the machine."""
+        return time.time() if self._is_shared else self._begin + time.monotonic()
+
+    def _limit_times(self, db: sqlite3.Connection, now: float, lease: float) -> None:
+        """A time that is later than the longest delay was written while the clock was ahead. It
+        would keep its event until then."""
+        row = db.execute(
+            "SELECT value FROM restive_settings WHERE name = ?", (_LONGEST_DELAY,)
+        ).fetchone()
+        stored = min(float(row[0]), MAX_DELAY_SECONDS) if row else 0.0
+        self._longest_delay = max(self._longest_delay, stored)
+        limit = now + max(self._longest_delay, lease)
+        db.execute(
+            "UPDATE restive_inbox SET due_at = min(due_at, ?), leased_until = min(leased_until, ?)"
+            " WHERE state = 'pending' AND (due_at > ? OR leased_until > ?)",
+            (now, now + lease, limit, limit),
+        )
+
+    def _store_delay(self, db: sqlite3.Connection, delay: float) -> None:
+        """Other processes and later ones must know it."""
+        if self._longest_delay < delay <= MAX_DELAY_SECONDS:
+            self._longest_delay = delay
+            _store_highest(db, _LONGEST_DELAY, delay)
+
+    def _start_clock(self) -> float:
+        stored = self.setting(_OPEN_TIME)
+        if stored is not None:
+            return float(stored)
+        newest = self._db.execute("SELECT max(received_at) FROM restive_inbox").fetchone()[0]
+        now = time.time()
+        begin = now if newest is None else min(now, float(newest))
+        # Received by a release that used the clock of the machine, which was ahead: their age
+        # counts from here.
+        self._db.execute(
+            "UPDATE restive_inbox SET received_at = ? WHERE received_at > ?", (begin, begin)
+        )
+        self.set_setting(_OPEN_TIME, repr(begin))
+        return begin
+
+    def _open_time(self, db: sqlite3.Connection, *, is_last: bool = False) -> float:
+        """A clock that counts only while the inbox is open, for the age of ids.
+
+        A clock of the machine that is or was wrong must not make the inbox forget them. If several
+        processes have the inbox open, the clock that is ahead counts for all.
+        """
+        row = db.execute(
+            "SELECT value FROM restive_settings WHERE name = ?", (_OPEN_TIME,)
+        ).fetchone()
+        stored = float(row[0]) if row else 0.0
+        own = self._opened_at + time.monotonic() - self._opened
+        if stored > own:
+            self._opened_at += stored - own
+            return stored
+        if is_last or own - stored >= STORE_OPEN_TIME_SECONDS:
+            _store_highest(db, _OPEN_TIME, own)
+        return own
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
@@ -121,7 +239,7 @@ class SqliteInbox:
                 "INSERT INTO restive_inbox (id, type, body, fingerprint, received_at, state,"
                 " attempts, due_at, leased_until) VALUES (?, ?, ?, ?, ?, 'pending', 0, 0, 0)"
                 " ON CONFLICT (id) DO NOTHING",
-                (id, type, body, fingerprint, time.time()),
+                (id, type, body, fingerprint, self._open_time(db)),
             )
             if inserted.rowcount > 0:
                 return "stored"
@@ -134,7 +252,11 @@ class SqliteInbox:
 
     def claim(self, now: float, lease: float) -> QueuedEvent | None:
         with self._use() as db:
+            # The time in which a worker waits counts, also if the process is killed.
+            self._open_time(db)
             rows = db.execute(_CLAIM, (now + lease, now, now)).fetchall()
+            if not rows and self._is_shared:
+                self._limit_times(db, now, lease)
         return QueuedEvent(*rows[0]) if rows else None
 
     def complete(self, id: str) -> None:
@@ -148,6 +270,8 @@ class SqliteInbox:
     def fail(self, id: str, error: str, retry_at: float | None) -> None:
         state = "dead" if retry_at is None else "pending"
         with self._use() as db:
+            if retry_at is not None:
+                self._store_delay(db, retry_at - self.now())
             db.execute(
                 "UPDATE restive_inbox SET state = ?, due_at = ?, leased_until = 0, error = ?"
                 " WHERE id = ? AND state = 'pending'",
@@ -187,13 +311,13 @@ class SqliteInbox:
         return changed.rowcount > 0
 
     def prune(self, before: float | None = None) -> int:
-        """Forgets completed events that were received before this time; default: 40 days ago."""
-        limit = before
+        """Forgets completed events that were received before this time; default: 40 days ago.
+
+        Only time in which the inbox is open counts, so a wrong clock makes it forget no id.
+        """
+        age = REMEMBER_SECONDS if before is None else time.time() - before
         with self._use() as db:
-            if limit is None:
-                # A clock that is far ahead must not make it forget what has just arrived.
-                newest = db.execute("SELECT max(received_at) FROM restive_inbox").fetchone()[0]
-                limit = min(time.time(), newest or 0.0) - REMEMBER_SECONDS
+            limit = self._open_time(db) - age
             removed = db.execute(
                 "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?", (limit,)
             )
@@ -213,6 +337,38 @@ class SqliteInbox:
                 " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value),
             )
+
+
+def _store_highest(db: sqlite3.Connection, name: str, value: float) -> None:
+    """Unless another process has stored a higher value."""
+    db.execute(
+        "INSERT INTO restive_settings (name, value) VALUES (?, ?)"
+        " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+        " WHERE CAST(value AS REAL) < CAST(excluded.value AS REAL)",
+        (name, repr(value)),
+    )
+
+
+def _guard(path: str | os.PathLike[str], shared: bool) -> IO[bytes] | None:
+    """A lock beside the file, which ends with the process: one process has the inbox open, or all
+    have it open with ``shared``."""
+    if fcntl is None or os.fspath(path) in ("", ":memory:"):
+        return None
+    place = os.path.realpath(path)
+    file = open(f"{place}.lock", "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise RuntimeError(
+            f"{place} is open already, in another process or in this one. If several processes work"
+            " on this inbox, all of them must open it with shared=True"
+        ) from None
+    except OSError:
+        # Some network file systems have no such locks.
+        file.close()
+        return None
+    return file
 
 
 def _create(path: str | os.PathLike[str]) -> None:

@@ -9,10 +9,14 @@ import hashlib
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard, Union
+from functools import partial
+from typing import Any, Union
 
-from .inbox import DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
+from ._json import count_members, loads
+from .inbox import MAX_ID_BYTES, DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
+from .inbox import is_usable_id, text_of
 from .reconcile import async_reconcile, reconcile
 from .webhook import TOLERANCE_SECONDS, Family, Headers, SignatureError, Verified
 from .webhook import parse_secrets, verify
@@ -39,8 +43,9 @@ __all__ = [
 
 #: An event of a restive service is at most 1 MiB by default; with its envelope it is larger.
 MAX_BODY_BYTES = 2 * 1024 * 1024
-#: Longer ids are refused: they are the key of an index.
-MAX_ID_BYTES = 255
+#: Threads of an ASGI application that wait for the store. Its own: handlers that block those of
+#: asyncio must not delay the answers.
+ASGI_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -152,12 +157,14 @@ class Receiver:
             id = own(event, verified) if own else _default_id(event, verified, body)
         except Exception as error:
             return self._failed(error, None)
-        if not _is_usable(id):
+        if not is_usable_id(id):
             message = f"the event has no usable id: a text of 1 to {MAX_ID_BYTES} bytes"
             return self._refuse(400, "invalid_id", message)
-        # Half of a surrogate pair cannot be stored.
-        type = str(event.get("type", "")).encode("utf-8", "replace").decode()
-        return self._put(id, type, body.decode(), fingerprint)
+        # Readers of JSON differ in which of two members counts.
+        is_of_body = id == event.get("id") and (own is not None or verified.id is None)
+        if is_of_body and count_members(body.decode(), "id") > 1:
+            return self._refuse(400, "invalid_body", "the body has two members `id`")
+        return self._put(id, text_of(event.get("type")), body.decode(), fingerprint)
 
     def too_large(self) -> Answer:
         """For handlers that stop reading at the limit."""
@@ -213,7 +220,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ValueError("the body is not UTF-8") from None
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = loads(text, parse_constant=_no_constant)
     except ValueError:
         raise ValueError("the body is not JSON") from None
     if not isinstance(value, dict):
@@ -235,15 +242,6 @@ def _default_id(event: dict[str, Any], verified: Verified, body: bytes) -> objec
     if verified.timestamp is not None or (isinstance(id, str) and id):
         return id
     return f"sha256:{hashlib.sha256(body).hexdigest()}"
-
-
-def _is_usable(id: object) -> TypeGuard[str]:
-    if not isinstance(id, str):
-        return False
-    try:
-        return 1 <= len(id.encode()) <= MAX_ID_BYTES
-    except UnicodeEncodeError:
-        return False  # Half of a surrogate pair is no text.
 
 
 _Networks = Sequence[Union[ipaddress.IPv4Network, ipaddress.IPv6Network]]
@@ -341,12 +339,14 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 def asgi_app(receiver: Receiver) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The receiver as an ASGI application: mount it at the path of the endpoint."""
 
+    executor = ThreadPoolExecutor(ASGI_THREADS, "restive-receiver")
+
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await _lifespan(receive, send)
         if scope["type"] != "http":
             raise ValueError(f"the receiver does not serve {scope['type']}")
-        answer = await _asgi_answer(receiver, scope, receive)
+        answer = await _asgi_answer(receiver, executor, scope, receive)
         if answer is None:
             return  # The client is gone.
         headers = [
@@ -369,7 +369,9 @@ async def _lifespan(receive: Receive, send: Send) -> None:
             return await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> Answer | None:
+async def _asgi_answer(
+    receiver: Receiver, executor: Executor, scope: Scope, receive: Receive
+) -> Answer | None:
     client = scope.get("client")
     source = Source(scope.get("scheme") == "https", client[0] if client else None)
     refused = receiver.check(scope["method"], source)
@@ -390,5 +392,5 @@ async def _asgi_answer(receiver: Receiver, scope: Scope, receive: Receive) -> An
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     ]
     # The store waits for the disk, so it must not run in the event loop.
-    accept = receiver.accept
-    return await asyncio.to_thread(accept, scope["method"], headers, bytes(body), source)
+    accept = partial(receiver.accept, scope["method"], headers, bytes(body), source)
+    return await asyncio.get_running_loop().run_in_executor(executor, accept)

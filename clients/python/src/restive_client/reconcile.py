@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .inbox import InboxStore
+from .inbox import InboxStore, is_usable_id, text_of
 
 if TYPE_CHECKING:
     from .aio import AsyncClient
@@ -23,6 +23,10 @@ FIRST_SECONDS = 3 * 86_400
 OVERLAP_SECONDS = 300
 
 
+#: Called for each entry of the list that is no event with a usable id. It is left out.
+OnSkipped = Callable[[Any], object]
+
+
 class _Run:
     def __init__(
         self,
@@ -30,28 +34,38 @@ class _Run:
         types: Sequence[str] | None,
         first_seconds: float,
         overlap_seconds: float,
+        on_skipped: OnSkipped | None,
     ) -> None:
         self._store = store
+        self._on_skipped = on_skipped
         self._types = types
         self._all = types is None or "*" in types
         self._now = int(time.time())
-        # A position from the future would skip everything until then.
-        self._newest = min(int(store.setting(_SETTING) or 0), self._now)
+        stored = int(store.setting(_SETTING) or 0)
+        # A position from the future says nothing about what was read: the run begins as the first.
+        is_known = stored <= self._now + overlap_seconds
+        self._newest = min(stored, self._now) if is_known else 0
         since = self._newest - overlap_seconds if self._newest else self._now - first_seconds
         self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
         if not self._all:
             self.query["type"] = list(types or ())
         self.missing = 0
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        kind = event["type"]
+    def take(self, event: Any) -> None:
+        # One that cannot be stored must not stop the others.
+        if not isinstance(event, dict) or not is_usable_id(event.get("id")):
+            if self._on_skipped:
+                self._on_skipped(event)
+            return
+        kind, created = text_of(event.get("type")), event.get("created")
         if self._all and kind.startswith(_OWN) and kind not in (self._types or ()):
             return
         # The clock of the provider, which may differ from the one here. An event from the future
         # is queued, but is no position.
-        if event["created"] <= self._now:
-            self._newest = max(self._newest, event["created"])
-        body = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+        if isinstance(created, int) and created <= self._now:
+            self._newest = max(self._newest, created)
+        # Escaped: half of a surrogate pair cannot be stored.
+        body = json.dumps(event, separators=(",", ":"))
         if self._store.put(event["id"], kind, body, "") == "stored":
             self.missing += 1
 
@@ -69,13 +83,15 @@ def reconcile(
     first_seconds: float = FIRST_SECONDS,
     overlap_seconds: float = OVERLAP_SECONDS,
     path: str = "/v1/events",
+    on_skipped: OnSkipped | None = None,
 ) -> int:
     """One comparison. Returns how many events were missing and are queued now.
 
     ``types``: as ``enabled_events`` of the endpoint has them. ``first_seconds``: how far back the
     first run looks; later runs begin where the last one ended, ``overlap_seconds`` earlier.
+    ``on_skipped``: called for each entry of the list that is no event with a usable id.
     """
-    run = _Run(store, types, first_seconds, overlap_seconds)
+    run = _Run(store, types, first_seconds, overlap_seconds, on_skipped)
     for event in client.list(path, run.query):
         run.take(event)
     return run.finish()
@@ -89,9 +105,11 @@ async def async_reconcile(
     first_seconds: float = FIRST_SECONDS,
     overlap_seconds: float = OVERLAP_SECONDS,
     path: str = "/v1/events",
+    on_skipped: OnSkipped | None = None,
 ) -> int:
     """``reconcile`` for asyncio."""
-    run = await asyncio.to_thread(_Run, store, types, first_seconds, overlap_seconds)
+    options = (types, first_seconds, overlap_seconds, on_skipped)
+    run = await asyncio.to_thread(_Run, store, *options)
     async for event in client.list(path, run.query):
         await asyncio.to_thread(run.take, event)
     return await asyncio.to_thread(run.finish)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import json
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+from ._json import loads
 from .inbox import InboxStore, QueuedEvent
 
 #: Seconds to wait after each failure. After the last one, the event is dead.
@@ -52,20 +52,22 @@ class _Steps:
         self, store: InboxStore, retries: Sequence[float], on_error: OnError | None
     ) -> None:
         self.store = store
+        #: The clock of due times.
+        self.now: Callable[[], float] = getattr(store, "now", None) or (lambda: time.time())
         self._retries = retries
         self._on_error = on_error
 
     def check(self, event: QueuedEvent) -> dict[str, Any]:
         if event.attempt > len(self._retries) + 1:
             raise RuntimeError("the process ended during the last attempt")
-        parsed: dict[str, Any] = json.loads(event.body)
+        parsed: dict[str, Any] = loads(event.body)
         return parsed
 
     def failed(self, event: QueuedEvent, error: Exception) -> None:
         at = event.attempt - 1
         dead = at >= len(self._retries)
         text = (str(error) or type(error).__name__)[:MAX_ERROR_CHARS]
-        self.store.fail(event.id, text, None if dead else time.time() + self._retries[at])
+        self.store.fail(event.id, text, None if dead else self.now() + self._retries[at])
         self.report(error, event, dead)
 
     def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
@@ -76,7 +78,7 @@ class _Steps:
 
     def idle(self) -> float:
         next_due = self.store.next_due()
-        wait = IDLE_SECONDS if next_due is None else next_due - time.time()
+        wait = IDLE_SECONDS if next_due is None else next_due - self.now()
         return min(max(wait, MIN_IDLE_SECONDS), IDLE_SECONDS)
 
 
@@ -122,7 +124,7 @@ class Worker:
 
     def once(self) -> bool:
         """Handles one event that is due. False if there is none."""
-        event = self._steps.store.claim(time.time(), THREAD_LEASE_SECONDS)
+        event = self._steps.store.claim(self._steps.now(), THREAD_LEASE_SECONDS)
         # A thread of this process still works on an event whose lease has ended.
         if event is None or event.id in self._running:
             return False
@@ -181,6 +183,8 @@ class AsyncWorker:
         self._handler = handler
         self._concurrency = concurrency
         self._timeout = timeout
+        #: Ids of the events in progress.
+        self._running: set[str] = set()
 
     async def run(self) -> None:
         """Works until it is cancelled. A handler that raises ``CancelledError`` has failed."""
@@ -190,14 +194,19 @@ class AsyncWorker:
         """Handles one event that is due. False if there is none."""
         store = self._steps.store
         lease = self._timeout + LEASE_MARGIN_SECONDS
-        event = await asyncio.to_thread(store.claim, time.time(), lease)
-        if event is None:
+        event = await asyncio.to_thread(store.claim, self._steps.now(), lease)
+        # A clock that was set may end a lease early.
+        if event is None or event.id in self._running:
             return False
-        error = await self._outcome(event)
-        if error is None:
-            await self._complete(event)
-        else:
-            await asyncio.to_thread(self._steps.failed, event, error)
+        self._running.add(event.id)
+        try:
+            error = await self._outcome(event)
+            if error is None:
+                await self._complete(event)
+            else:
+                await asyncio.to_thread(self._steps.failed, event, error)
+        finally:
+            self._running.discard(event.id)
         return True
 
     async def _outcome(self, event: QueuedEvent) -> Exception | None:

@@ -3,7 +3,7 @@
 
 import type { Client } from "../client.js";
 import { FollowError } from "../errors.js";
-import { MAX_ASKED_MS, pause, reconnectDelay } from "../retry.js";
+import { MAX_ASKED_MS, MIN_ASKED_MS, pause, reconnectDelay } from "../retry.js";
 import {
   RESET,
   isPast,
@@ -20,6 +20,8 @@ import { stream } from "./stream.js";
 
 /** A connection that ends sooner may be refused for a reason that reconnecting does not change. */
 const SHORT_MS = 1000;
+/** After a connection that lasted longer, or had a message, delays begin again at the shortest. */
+const STEADY_MS = 5000;
 
 const CHANNELS = { sse: stream, websocket: socket, poll };
 
@@ -38,6 +40,8 @@ export class Follower implements AsyncIterable<Message> {
   readonly #stop = new AbortController();
   #token: string | undefined;
   #started = false;
+  /** Attempts since the last connection that worked. */
+  #failures = 0;
 
   constructor(client: Client, options: FollowOptions) {
     this.#client = client;
@@ -61,26 +65,27 @@ export class Follower implements AsyncIterable<Message> {
     this.#started = true;
     const { positions } = this.#options;
     this.position ??= (await positions?.load()) ?? undefined;
-    let failures = 0;
     let short = 0;
     while (!this.#stop.signal.aborted) {
       this.#options.onState?.({ state: "connecting" });
-      const began = Date.now();
+      const began = performance.now();
       let opened = false;
       const end = yield* this.#connect(() => {
         opened = true;
-        failures = 0;
         this.#options.onState?.({ state: "open" });
       });
       if (this.#stop.signal.aborted) return;
       if (end.fatal) throw end.fatal;
       if (end.refresh) await this.#renew();
-      short = Date.now() - began < SHORT_MS ? short + 1 : 0;
+      const lasted = performance.now() - began;
+      if (opened && lasted >= STEADY_MS) this.#failures = 0;
+      short = lasted < SHORT_MS ? short + 1 : 0;
       const atOnce = end.now && (opened || end.refresh) && short < 2;
-      const asked = Math.min(end.delay ?? 0, MAX_ASKED_MS);
-      let delay = atOnce ? 0 : (opened && asked) || reconnectDelay(failures);
+      const wish = end.delay;
+      const asked = wish === undefined ? 0 : Math.min(Math.max(wish, MIN_ASKED_MS), MAX_ASKED_MS);
+      let delay = atOnce ? 0 : (opened && asked) || reconnectDelay(this.#failures);
       if (!opened) delay = Math.max(delay, asked);
-      if (!atOnce) failures += 1;
+      if (!atOnce) this.#failures += 1;
       this.#options.onState?.({ state: "waiting", delay, error: end.error });
       if (delay) await pause(delay, this.#stop.signal).catch(() => undefined);
     }
@@ -112,6 +117,7 @@ export class Follower implements AsyncIterable<Message> {
         } else if (message) {
           if (position !== undefined && isPast(position, this.position)) continue;
           if (position !== undefined) this.position = position;
+          this.#failures = 0;
           yield message;
         } else if (position === undefined || isPast(position, this.position)) {
           continue;

@@ -1,9 +1,11 @@
 // Long polls of a feed. Each response has new records, or none after 25 s.
 
+import { textOf } from "../body.js";
 import { reasonOf, type Client } from "../client.js";
 import { InvalidResponseError } from "../errors.js";
 import { path } from "../path.js";
 import { searchParams } from "../query.js";
+import { MIN_ASKED_MS, pause } from "../retry.js";
 import { RESET, type Connection, type End, type FollowOptions, type Item } from "./message.js";
 import { SILENCE_MS, refusal } from "./stream.js";
 
@@ -26,6 +28,7 @@ export async function* poll(
   let opened = false;
   try {
     for (;;) {
+      const [since, began] = [position, performance.now()];
       const { response, text, end } = await request(client, options, connection, position);
       if (end) return end;
       const records = JSON.parse(text) as FeedRecord[];
@@ -40,11 +43,15 @@ export async function* poll(
         yield { message: { type: RESET, data, position: here } };
       }
       if (gap || position === undefined) position = here;
+      const isQuick = performance.now() - began < MIN_ASKED_MS;
       const epoch = here.slice(0, here.lastIndexOf(".") + 1);
       for (const data of records) {
         position = epoch + data.id;
         yield { message: { type: data.object, data, position } };
       }
+      // The first request asks for the position, and is answered at once.
+      const isEmpty = since !== undefined && position === since;
+      if (isEmpty && isQuick) await pause(MIN_ASKED_MS, connection.abort.signal);
     }
   } catch (error) {
     const broken = new Error(`the poll broke: ${reasonOf(error)}`, { cause: error });
@@ -71,7 +78,7 @@ async function request(
     const init = { headers: { Accept: "application/json" }, signal: abort.signal };
     const response = await client.fetch(url, init, token);
     const end = await refusal(response, client, options);
-    return { response, end, text: end ? "" : await response.text() };
+    return { response, end, text: end ? "" : await textOf(response) };
   } finally {
     clearTimeout(timer);
   }

@@ -1,5 +1,6 @@
 // Server-sent events over `fetch`, which can send the credentials in a header and sees the status.
 
+import { textOf } from "../body.js";
 import { reasonOf, type Client } from "../client.js";
 import { ApiError, FollowError, InvalidResponseError, apiError } from "../errors.js";
 import { searchParams } from "../query.js";
@@ -84,7 +85,7 @@ export async function refusal(
   options: FollowOptions,
 ): Promise<End | undefined> {
   if (response.ok) return undefined;
-  const text = await response.text();
+  const text = await textOf(response);
   const error = apiError(response.status, response.headers, text);
   const renewable = options.token !== undefined || client.canRenew;
   if (error.status === 401 && renewable) return { refresh: true, now: true, error };

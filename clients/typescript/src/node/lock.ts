@@ -1,18 +1,20 @@
 // A lock file that names its process. A process that was killed leaves the file behind, but not a
 // process with its id and start time. A process in another container, or on another machine, cannot
-// be seen from here: while it runs, it renews the time of its file.
+// be seen from here: while it runs, it renews the time of its file. Clocks differ, so that time
+// says nothing by itself: a process that wants the lock waits, and looks whether it changes.
 //
-// The files are numbered, and the highest number is the lock. Whoever takes over the lock of a dead
-// process creates the next number, with its content, in one step: of several processes one
+// The files are numbered, and the highest number is the lock. A process that takes over the lock of
+// a dead one creates the next number, with its content, in one step: of several processes one
 // succeeds. No number is used again, so a process that was slow cannot remove the lock of another.
 
+import { randomBytes } from "node:crypto";
 import {
   link,
   readFile,
   readdir,
   readlink,
-  rename,
   stat,
+  truncate,
   unlink,
   utimes,
   writeFile,
@@ -26,45 +28,66 @@ const MAX_ATTEMPTS = 100;
 const RENEW_MS = 5_000;
 /** A process elsewhere that did not renew its file for so long has ended: six times were missed. */
 const STALE_MS = 30_000;
-/** Content of a lock that its process has given back. */
-const RELEASED = "released";
+/** The same if the file is older by the clock here, which may be wrong: two times were missed. */
+const CONFIRM_MS = 10_000;
+/** How often a process that waits looks at the file. */
+const LOOK_MS = 1_000;
 
 export interface Lock {
+  /** No other lock has the same. */
+  readonly token: string;
   /** Fails if the lock is no longer ours. */
   verify(): Promise<void>;
   release(): Promise<void>;
 }
 
 export async function lock(path: string): Promise<Lock> {
-  const token = Math.random().toString(36).slice(2);
+  const token = randomBytes(8).toString("hex");
   const draft = `${path}.${process.pid}.${token}`;
   // The token tells two locks of one process apart.
   const place = await placeOf();
   const content = `${process.pid} ${await startOf(process.pid)} ${place} ${hostname()} ${token}`;
-  await writeFile(draft, content, { mode: 0o600 });
   try {
+    await writeFile(draft, content, { mode: 0o600 });
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
       const found = await numbers(path);
       const last = found.at(-1) ?? 0;
       if (last > 0) await refuseIfHeld(`${path}.${last}`, place);
       const own = last + 1;
       if (!(await created(draft, `${path}.${own}`))) continue;
-      // Another process may have been faster by several numbers, and have removed this one.
-      const now = await numbers(path);
-      const older = now.filter((number) => number < own);
-      if (now.at(-1) === own) {
-        for (const number of older) await unlink(`${path}.${number}`).catch(() => undefined);
-        return held(`${path}.${own}`, content);
-      }
-      await unlink(`${path}.${own}`).catch(() => undefined);
+      if (await replacesOthers(path, own)) return held(`${path}.${own}`, content, token);
     }
   } finally {
+    // It is no lock, so it may stay.
     await unlink(draft).catch(() => undefined);
   }
   throw new Error(`${path} could not be created: several processes compete for it`);
 }
 
-function held(path: string, content: string): Lock {
+/**
+ * False if another process was faster by several numbers, and has perhaps removed this one. The
+ * older files are removed: by that, a process that was only slow sees that it has lost its lock.
+ */
+async function replacesOthers(path: string, own: number): Promise<boolean> {
+  try {
+    const found = await numbers(path);
+    if (found.at(-1) === own) {
+      for (const number of found) if (number < own) await remove(`${path}.${number}`);
+      return true;
+    }
+  } catch (error) {
+    await remove(`${path}.${own}`);
+    throw error;
+  }
+  await remove(`${path}.${own}`);
+  return false;
+}
+
+function remove(path: string): Promise<void> {
+  return unlink(path).catch(ifGone(undefined));
+}
+
+function held(path: string, content: string, token: string): Lock {
   const renew = () => {
     const now = new Date();
     // If it fails for long, another process may take the lock over; `verify` finds that.
@@ -73,6 +96,7 @@ function held(path: string, content: string): Lock {
   const timer = setInterval(renew, RENEW_MS);
   timer.unref();
   return {
+    token,
     verify: () => verify(path, content),
     release: () => {
       clearInterval(timer);
@@ -81,23 +105,33 @@ function held(path: string, content: string): Lock {
   };
 }
 
-/** Whoever takes over a lock removes its file. */
+/** A process that takes over a lock removes its file. */
 async function verify(path: string, content: string): Promise<void> {
   if ((await contentOf(path)) === content) return;
-  throw new Error(`${path} is no longer the lock of this process: nothing is written any more`);
+  throw new Error(
+    `${path} is no longer the lock of this process: it was not renewed for ` +
+      `${STALE_MS / 1000} seconds, or was removed, and another process may have the journal. ` +
+      "Nothing is written any more. Close this store, then open the store again",
+  );
 }
 
-/** The file stays, so that its number is not used again. */
+/**
+ * The file stays, so that its number is not used again. It becomes empty, and so names no process:
+ * that needs no space, so it works on a full disk.
+ */
 async function release(path: string, content: string): Promise<void> {
   if ((await contentOf(path)) !== content) return;
-  const draft = `${path}.${process.pid}.released`;
-  await writeFile(draft, RELEASED, { mode: 0o600 });
-  await rename(draft, path);
+  try {
+    await truncate(path);
+  } catch {
+    // Some file systems need space for it, and a process may have no free file handle.
+    await remove(path);
+  }
 }
 
-/** Gone: its process was superseded. The next look at the numbers shows by which. */
+/** Empty if it is gone: its process was superseded. The numbers show by which. */
 function contentOf(path: string): Promise<string> {
-  return readFile(path, "utf8").catch(ifGone(RELEASED));
+  return readFile(path, "utf8").catch(ifGone(""));
 }
 
 /** What cannot be read for another reason may be in use. */
@@ -121,19 +155,40 @@ async function numbers(path: string): Promise<number[]> {
 }
 
 async function refuseIfHeld(path: string, here: string): Promise<void> {
-  const [pid = "", start = "", place = here, host = ""] = (await contentOf(path)).split(" ");
-  // Anything else, such as a file that a power cut left empty, names no process.
+  const content = await contentOf(path);
+  const [pid = "", start = "", place = here, host = ""] = content.split(" ");
+  // Anything else, such as a file that was released, or that a power cut left empty, names no
+  // process.
   if (!/^[1-9]\d*$/.test(pid)) return;
   if (place === here) {
     if (!(await isAlive(Number(pid), start))) return;
     throw new Error(`${path} belongs to process ${pid}, which is running`);
   }
-  const found = await stat(path).catch(ifGone(undefined));
-  if (!found || Date.now() - found.mtimeMs > STALE_MS) return;
+  if (!(await isRenewed(path, content))) return;
   throw new Error(
-    `${path} belongs to process ${pid} in another container or on another machine (${host}). ` +
-      `If it has ended, try again in ${STALE_MS / 1000} seconds, or remove this file`,
+    `${path} belongs to process ${pid}, which is running in another container or on another ` +
+      `machine (${host}): only one process may have the journal open`,
   );
+}
+
+/** Whether a process renews the file. Returns when it does, or did not for long. */
+async function isRenewed(path: string, content: string): Promise<boolean> {
+  const first = await timeOf(path);
+  if (first === undefined) return false;
+  const wait = Date.now() - first > STALE_MS ? CONFIRM_MS : STALE_MS;
+  // Counted: a pause of this process is no time in which it has looked.
+  for (let passed = 0; passed < wait; passed += LOOK_MS) {
+    await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+    // Gone, or given back.
+    if ((await contentOf(path)) !== content) return false;
+    const time = await timeOf(path);
+    if (time !== first) return time !== undefined;
+  }
+  return false;
+}
+
+async function timeOf(path: string): Promise<number | undefined> {
+  return (await stat(path).catch(ifGone(undefined)))?.mtimeMs;
 }
 
 /** Where process ids have the same meaning: one start of one machine, and one pid namespace. */
@@ -161,12 +216,21 @@ async function isAlive(pid: number, start: string): Promise<boolean> {
     // Otherwise it is the process of another user.
     if ((error as { code?: string }).code !== "EPERM") return false;
   }
-  const found = await startOf(pid);
-  return found === "" || found === start;
+  const found = await statOf(pid);
+  return !found.hasEnded && (found.start === "" || found.start === start);
+}
+
+async function startOf(pid: number): Promise<string> {
+  return (await statOf(pid)).start;
 }
 
 /** The start time of a process; empty where the system does not show it. */
-async function startOf(pid: number): Promise<string> {
+async function statOf(pid: number): Promise<{ start: string; hasEnded: boolean }> {
   const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => "");
-  return stat.slice(stat.lastIndexOf(")") + 2).split(" ")[19] ?? "";
+  // The name before the last parenthesis may contain anything.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const [state = "", threads, start = ""] = [fields[0], Number(fields[17]), fields[19]];
+  // A process that was killed stays visible until its parent asks for its exit status. While it has
+  // more threads, one of them may still be writing.
+  return { start, hasEnded: /^[ZXx]$/.test(state) && !(threads > 1) };
 }

@@ -3,7 +3,8 @@
 use crate::client::between;
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_secs(1);
+/// The shortest pause, also where the server wishes for a shorter one.
+pub(super) const FIRST: Duration = Duration::from_secs(1);
 pub(super) const LONGEST: Duration = Duration::from_secs(30);
 /// The longest `Retry-After` that is obeyed. 5 minutes: no live service needs longer, and a
 /// follower that a wrong header stops for a day looks like one that works.

@@ -91,6 +91,18 @@ pub(super) fn open(path: &Path) -> Result<Connection, Error> {
     Ok(connection)
 }
 
+/// Whether a commit returns only after a sync.
+pub(super) fn set_synchronous(file: &Connection, is_full: bool) -> rusqlite::Result<()> {
+    file.pragma_update(None, "synchronous", if is_full { "FULL" } else { "NORMAL" })
+}
+
+/// Moves everything from the log into the database, durably.
+pub(super) fn move_log(file: &Connection) -> rusqlite::Result<bool> {
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let is_busy: bool = file.query_row(sql, [], |row| row.get(0))?;
+    Ok(!is_busy)
+}
+
 /// Events contain data of customers: a new file is for its owner only. SQLite gives the files
 /// beside it the same mode. What fails here, fails again in SQLite, which says why.
 fn create(path: &Path) {
@@ -307,6 +319,17 @@ pub(super) fn newest_time(file: &Connection) -> rusqlite::Result<Option<i64>> {
     file.query_row(last, [], |row| row.get(0)).optional()
 }
 
+/// Makes pending events that are due later than `latest` due `now`: the clock was ahead when they
+/// failed.
+pub(super) fn limit_due(file: &Connection, now: i64, latest: i64) -> rusqlite::Result<()> {
+    let later = "SELECT EXISTS (SELECT 1 FROM events WHERE state = 0 AND due > ?1)";
+    // Usually there are none. Then nothing is written: another process may be writing.
+    if file.query_row(later, [latest], |row| row.get(0))? {
+        file.execute("UPDATE events SET due = ?1 WHERE state = 0 AND due > ?2", [now, latest])?;
+    }
+    Ok(())
+}
+
 /// Where the clock of the open time ended.
 pub(super) fn open_time(file: &Connection) -> rusqlite::Result<Option<i64>> {
     let text = position(file, OPEN_TIME)?;
@@ -365,10 +388,12 @@ pub(super) fn body(file: &Connection, id: &str) -> rusqlite::Result<Option<Vec<u
 
 /// Has events tried now, from the first attempt on: one, or all dead letters. Processed events have
 /// no body left and are not found.
-pub(super) fn retry(file: &Connection, id: Option<&str>, now: i64) -> rusqlite::Result<usize> {
-    let update = "UPDATE events SET state = 0, due = ?2, attempts = 0
+/// Makes an event, or all dead letters, due at the time of receipt: it is past by the clock of the
+/// process that hands them out, which may differ from this one's.
+pub(super) fn retry(file: &Connection, id: Option<&str>) -> rusqlite::Result<usize> {
+    let update = "UPDATE events SET state = 0, due = received, attempts = 0
         WHERE (id = ?1 AND state IN (0, 2)) OR (?1 IS NULL AND state = 2)";
-    file.execute(update, params![id, now])
+    file.execute(update, params![id])
 }
 
 /// Gives up an event that was not processed. Its id stays known.

@@ -90,6 +90,10 @@ impl Lease {
     }
 
     /// The event is processed. Returns when that is durable.
+    ///
+    /// An error means that it cannot be stored now. It is stored when the disk works again, and the
+    /// event is not handed out before; if the process ends before that, the event is handed out
+    /// once more.
     pub async fn done(self) -> Result<(), Error> {
         self.finish(Outcome::Done)?.await
     }

@@ -1,7 +1,7 @@
 //! A durable queue of events in a SQLite file, for receivers of webhooks.
 //!
-//! - [`Inbox::accept`] returns once the event is on the disk (`synchronous = FULL`); concurrent
-//!   calls share one sync. A known id is stored once.
+//! - [`Inbox::accept`] returns once the event is on the disk; concurrent calls share one
+//!   sync. A known id is stored once.
 //! - Workers take events with [`Inbox::next`], or [`Inbox::work`] runs a function on threads. A
 //!   failed event is tried again with growing pauses; after the last attempt it is a dead letter.
 //! - A crash while a handler runs repeats the call: at least once. [`Inbox::open_with`] runs a
@@ -33,6 +33,7 @@ mod lease;
 mod options;
 mod queue;
 mod slot;
+mod sync;
 mod watch;
 mod workers;
 mod writer;
@@ -82,7 +83,7 @@ pub enum Accepted {
 pub enum Error {
     /// SQLite or the disk. Nothing was stored.
     Storage(rusqlite::Error),
-    /// The same, for all events of one batch.
+    /// The same, for all events of one batch. They may be stored; a later try tells.
     Batch(String),
     /// Too many events wait to be stored. A later try helps.
     Full,
@@ -209,7 +210,7 @@ impl Inbox {
     fn start(path: &Path, options: Options, handler: Option<Handler>) -> Result<Self, Error> {
         let file = file::open(path)?;
         let accept_within = options.accept_within;
-        let (queue, threads) = writer::start(file, options, handler)?;
+        let (queue, threads) = writer::start(path, file, options, handler)?;
         Ok(Self { inner: Arc::new(Inner { queue, accept_within, threads }) })
     }
 
@@ -278,12 +279,12 @@ impl Inbox {
     /// Has an event tried now, pending or dead. False if there is none with this id.
     pub async fn retry(&self, id: &str) -> Result<bool, Error> {
         let id = id.to_owned();
-        Ok(self.ask(move |file, now| file::retry(file, Some(&id), now)).await? > 0)
+        Ok(self.ask(move |file, _| file::retry(file, Some(&id))).await? > 0)
     }
 
     /// Has all dead letters tried now. Returns how many there are.
     pub async fn retry_dead(&self) -> Result<usize, Error> {
-        self.ask(|file, now| file::retry(file, None, now)).await
+        self.ask(|file, _| file::retry(file, None)).await
     }
 
     /// Gives up an event that is pending or dead. Its id stays known, so that it is not accepted

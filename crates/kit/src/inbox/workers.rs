@@ -40,7 +40,7 @@ fn run(inbox: &Inbox, work: &Work) {
     while let Some(lease) = inbox.next_blocking(None) {
         let result = catch_unwind(AssertUnwindSafe(|| work(&lease)));
         let result = result.unwrap_or_else(|panic| Err(Failure::new(panic_reason(&*panic))));
-        // If the result cannot be stored, the event is handed out again.
+        // A result that cannot be stored now is stored later.
         let _ = match result {
             Ok(()) => lease.done_blocking(),
             Err(failure) => lease.failed_blocking(failure),

@@ -1,9 +1,11 @@
-//! The one thread that writes. It takes what waits, applies it in one transaction, commits with a
-//! sync, then answers: while the disk syncs, the next batch gathers. Between batches it hands out
-//! events that are due, runs the handler of the inbox if it has one, and removes what is too old.
+//! The one thread that writes. It takes what waits, applies it in one transaction and commits.
+//! Receipts are synced and answered by another thread (`sync`): in the meantime the next batch is
+//! applied. Results of attempts are synced at once. Between batches it hands out events that are
+//! due, runs the handler of the inbox if it has one, and removes what is too old.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use super::file::{self, Stored};
 use super::lease::{Claimed, Outcome};
 use super::queue::{Finish, Job, Question, Queue};
 use super::slot::Answer;
+use super::sync::{Receipt, Syncs};
 use super::{Accepted, Error, Failure, Handler, Options, OutOfOrder, State, watch};
 
 /// Jobs in one commit. More would make everyone wait for the slowest.
@@ -32,11 +35,15 @@ const LOOK: Duration = Duration::from_millis(250);
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often old rows are looked for, while none are found.
 const CLEAN_UP: Duration = Duration::from_secs(60);
+/// Another process may open the file with other waits, such as `restive receive retry`: events that
+/// are due within a day stay as they are.
+const LEAST_LATEST_DUE: Duration = Duration::from_secs(24 * 3600);
 /// How often the open time is stored. Less would sync the disk of an idle inbox more often; what a
 /// kill loses only keeps ids longer.
 const STORE_OPEN_TIME_MS: i64 = 10 * 60 * 1000;
 
 pub(super) fn start(
+    path: &Path,
     file: Connection,
     options: Options,
     handler: Option<Handler>,
@@ -44,8 +51,13 @@ pub(super) fn start(
     let newest = file::newest_time(&file)?;
     let clock = Clock::starting_at(newest.unwrap_or_default());
     let open_time = clock.of_open_time(file::open_time(&file)?, newest);
+    let now = clock.now_ms();
+    file::limit_due(&file, now, now.saturating_add(latest_due_ms(&options)))?;
     let queue = Arc::new(Queue::new(options.max_waiting));
+    let (syncs, syncing) = Syncs::start(path).map_err(Error::Thread)?;
     let mut writer = Writer {
+        syncs,
+        is_full: true,
         data_version: file::data_version(&file)?,
         file,
         clock,
@@ -57,6 +69,7 @@ pub(super) fn start(
         leased: HashSet::new(),
         busy: HashMap::new(),
         uncounted: HashSet::new(),
+        unwritten: Vec::new(),
         next_due: Some(0),
         not_before: Instant::now(),
         clean_up_at: Instant::now(),
@@ -68,12 +81,22 @@ pub(super) fn start(
     let threads = vec![
         spawn("inbox-writer", Box::new(move || writer.run()))?,
         spawn("inbox-watch", Box::new(move || watch::run(&watched)))?,
+        syncing,
     ];
     Ok((queue, threads))
 }
 
+/// How far ahead an event can be due. Twice the longest wait: a tenth is added to it.
+fn latest_due_ms(options: &Options) -> i64 {
+    let wait = options.retry.longest.saturating_mul(2).max(LEAST_LATEST_DUE);
+    i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)
+}
+
 struct Writer {
     file: Connection,
+    syncs: Syncs,
+    /// Whether SQLite syncs each commit.
+    is_full: bool,
     clock: Clock,
     /// For the retention.
     open_time: Clock,
@@ -88,6 +111,8 @@ struct Writer {
     /// Events whose last attempt succeeded, but the disk did not store that: the next attempt has
     /// the same number. Otherwise a broken disk would make dead letters of them.
     uncounted: HashSet<i64>,
+    /// Results that the disk did not store yet.
+    unwritten: Vec<Finish>,
     /// When the next event may be due; none if no event is pending that may be handed out.
     next_due: Option<i64>,
     /// Nothing is handed out before: the last write failed.
@@ -105,11 +130,17 @@ impl Writer {
             }
             for question in questions {
                 let now = self.clock.now_ms();
-                // A question that panics answers nobody: the asker is told that it is closed.
-                let _ = catch_unwind(AssertUnwindSafe(|| question(&self.file, now)));
+                // A question that panics, or cannot be made durable, answers nobody: the asker is
+                // told that it is closed.
+                if self.synced(true).is_ok() {
+                    let _ = catch_unwind(AssertUnwindSafe(|| question(&self.file, now)));
+                }
                 self.next_due = Some(0);
             }
             self.look_elsewhere();
+            if self.not_before <= Instant::now() {
+                self.write_again();
+            }
             if self.not_before <= Instant::now()
                 && (self.apply().is_err() || self.hand_out().is_err())
             {
@@ -119,6 +150,7 @@ impl Writer {
             }
             self.clean_up();
         }
+        self.write_again();
         // If it fails, ids are kept longer.
         let _ = file::set_open_time(&self.file, self.open_time.now_ms());
     }
@@ -130,11 +162,12 @@ impl Writer {
             if !waiting.jobs.is_empty() {
                 let count = waiting.jobs.len().min(BATCH);
                 let jobs: Vec<Job> = waiting.jobs.drain(..count).collect();
+                waiting.committing.retain(|(_, answer)| answer.is_waited_for());
                 let accepts = jobs.iter().filter_map(|job| match job {
                     Job::Accept(accept) => Some((accept.deadline, accept.answer.clone())),
                     _ => None,
                 });
-                waiting.committing = accepts.collect();
+                waiting.committing.extend(accepts);
                 return Some(jobs);
             }
             if waiting.ended {
@@ -179,14 +212,25 @@ impl Writer {
 
     fn commit(&mut self, batch: Vec<Job>) {
         let now = self.clock.now_ms();
-        let applied = self.transaction(|writer| {
-            batch.iter().map(|job| writer.apply_job(job, now)).collect::<Result<Vec<_>, _>>()
+        let is_full = batch.iter().any(|job| !matches!(job, Job::Accept(_)));
+        let applied = self.mend().and_then(|()| self.synced(is_full)).and_then(|()| {
+            self.transaction(|writer| {
+                batch.iter().map(|job| writer.apply_job(job, now)).collect::<Result<Vec<_>, _>>()
+            })
         });
-        self.queue.lock().committing.clear();
         match applied {
             Ok(results) => {
+                let mut receipts = Vec::with_capacity(batch.len());
                 for (job, stored) in batch.into_iter().zip(results) {
-                    self.answer(job, stored);
+                    receipts.extend(self.answer(job, stored));
+                }
+                if is_full {
+                    // The sync of the commit covered them.
+                    for (answer, accepted) in receipts {
+                        let _ = answer.send(Ok(accepted));
+                    }
+                } else {
+                    self.syncs.push(receipts);
                 }
             }
             Err(error) => {
@@ -197,6 +241,38 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Writes the results that the disk did not store.
+    fn write_again(&mut self) {
+        if !self.unwritten.is_empty() {
+            let again = std::mem::take(&mut self.unwritten).into_iter().map(Job::Finish).collect();
+            self.commit(again);
+        }
+    }
+
+    /// After a sync that failed: the log may have lost pages that can still be read. They are
+    /// durable again when all of them were moved into the database.
+    fn mend(&self) -> rusqlite::Result<()> {
+        if self.syncs.has_failed() {
+            self.syncs.settle();
+            if !file::move_log(&self.file)? {
+                let text = "another process reads the log, which is to be written again";
+                let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, Some(text.into())));
+            }
+            self.syncs.mended();
+        }
+        Ok(())
+    }
+
+    /// Whether the next commits are synced by SQLite.
+    fn synced(&mut self, is_full: bool) -> rusqlite::Result<()> {
+        if self.is_full != is_full {
+            file::set_synchronous(&self.file, is_full)?;
+            self.is_full = is_full;
+        }
+        Ok(())
     }
 
     fn apply_job(&self, job: &Job, now: i64) -> rusqlite::Result<Option<Stored>> {
@@ -239,7 +315,8 @@ impl Writer {
         file::postpone(&self.file, finish.number, due, &failure.reason)
     }
 
-    fn answer(&mut self, job: Job, stored: Option<Stored>) {
+    /// Returns a receipt that is to be answered when it is durable.
+    fn answer(&mut self, job: Job, stored: Option<Stored>) -> Option<Receipt> {
         match job {
             Job::Accept(accept) => {
                 let accepted = match stored {
@@ -250,7 +327,7 @@ impl Writer {
                         Accepted::New
                     }
                 };
-                let _ = accept.answer.send(Ok(accepted));
+                return Some((accept.answer, accepted));
             }
             Job::Finish(finish) => {
                 self.free(finish.number, finish.resource.as_deref());
@@ -260,6 +337,7 @@ impl Writer {
             }
             Job::Ask(_) => {}
         }
+        None
     }
 
     /// The batch was not written.
@@ -268,15 +346,12 @@ impl Writer {
             Job::Accept(accept) => {
                 let _ = accept.answer.send(Err(Error::Batch(reason.to_owned())));
             }
-            // It is handed out again: at least once.
-            Job::Finish(finish) => {
-                if matches!(finish.outcome, Outcome::Done | Outcome::Released) {
-                    self.uncounted.insert(finish.number);
-                }
-                self.free(finish.number, finish.resource.as_deref());
-                if let Some(answer) = finish.answer {
+            Job::Finish(mut finish) => {
+                if let Some(answer) = finish.answer.take() {
                     let _ = answer.send(Err(Error::Batch(reason.to_owned())));
                 }
+                // The event stays with its worker, so that its handler is not called again.
+                self.unwritten.push(finish);
             }
             Job::Ask(_) => {}
         }
@@ -333,12 +408,15 @@ impl Writer {
     /// Takes events that are due, and counts their attempts. This is not synced: after a power
     /// loss an attempt may not be counted, but after the end of the process it is.
     fn claim(&mut self, wanted: usize) -> rusqlite::Result<Vec<Claimed>> {
+        // Only what is durable is processed: the provider may send the rest again.
+        self.syncs.settle();
+        self.mend()?;
         let now = self.clock.now_ms();
         let picked = self.pick(wanted, now)?;
         if picked.is_empty() {
             return Ok(Vec::new());
         }
-        self.file.pragma_update(None, "synchronous", "NORMAL")?;
+        self.synced(false)?;
         let claimed = self.transaction(|writer| {
             let mut claimed = Vec::with_capacity(picked.len());
             for number in &picked {
@@ -348,7 +426,6 @@ impl Writer {
             }
             Ok(claimed)
         });
-        self.file.pragma_update(None, "synchronous", "FULL")?;
         let claimed = claimed?;
         for number in &picked {
             self.uncounted.remove(number);
@@ -439,6 +516,7 @@ impl Writer {
 
     /// In one transaction.
     fn apply_all(&mut self, handler: &mut Handler, claimed: &[Claimed]) -> rusqlite::Result<()> {
+        self.synced(true)?;
         let now = self.clock.now_ms();
         let mut applied = false;
         let done = self.transaction(|writer| {
@@ -477,6 +555,7 @@ impl Writer {
         let now = self.clock.now_ms();
         let failure = Failure::new(format!("the effects could not be committed: {error}"));
         let finish = Finish::new(one, Outcome::Failed(failure), None);
+        self.synced(true)?;
         self.transaction(|writer| writer.record(&finish, now))
     }
 

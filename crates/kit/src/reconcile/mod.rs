@@ -254,8 +254,11 @@ impl<P: Provider, S: Sink> Reconciler<P, S> {
         Ok(report)
     }
 
-    /// Not later than the clock here allows: a position from the future would skip everything.
+    /// Not later than the clock here allows. A position from the future says nothing about what was
+    /// read: the run begins as the first one, and the position is forgotten.
     fn begin_of_run(&mut self, now: u64) -> u64 {
+        let latest = now.saturating_add(self.overlap.as_secs());
+        self.through = self.through.filter(|through| *through <= latest);
         if let Some(through) = self.through {
             return through.min(now).saturating_sub(self.overlap.as_secs());
         }

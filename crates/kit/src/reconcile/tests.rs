@@ -106,6 +106,24 @@ async fn a_wrong_clock_here_skips_no_event() {
 }
 
 #[tokio::test]
+async fn a_position_from_the_future_is_forgotten() {
+    // The position, where a run at 10,000 begins, and the position after it. A clock may have been
+    // set back a little.
+    for (through, begin, after) in [
+        (9_500, 9_400, 9_990),
+        (10_050, 9_900, 10_050),
+        (10_101, 9_000, 9_990),
+        (u64::MAX, 9_000, 9_990),
+    ] {
+        let sink = Known::default();
+        let mut reconciler = reconciler(Listed::new(&[9_990]), &sink).since(through);
+        let report = reconciler.run_at(10_000).await.unwrap();
+        assert_eq!(reconciler.provider.asked, [begin], "{through}");
+        assert_eq!(report.through, Some(after), "{through}");
+    }
+}
+
+#[tokio::test]
 async fn a_run_without_an_event_does_not_move_the_begin_of_the_next() {
     let sink = Known::default();
     let mut reconciler = reconciler(Listed::new(&[]), &sink);

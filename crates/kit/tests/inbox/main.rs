@@ -461,27 +461,63 @@ fn a_clock_that_is_far_ahead_removes_no_id() {
 }
 
 #[test]
-fn a_disk_that_does_not_store_results_makes_no_dead_letter() {
+fn a_clock_that_was_ahead_delays_no_retry() {
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    lease.failed_blocking(Failure::new("no")).unwrap();
+    drop(inbox);
+    let year = Duration::from_secs(365 * 86_400).as_millis();
+    change(&place, &format!("UPDATE events SET due = due + {year}"));
+    let inbox = place.open();
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((lease.id.as_str(), lease.attempt), ("evt_1", 2));
+}
+
+#[test]
+fn a_result_that_the_disk_does_not_store_is_stored_later_and_no_handler_is_called_again() {
     let place = Place::default();
     let mut options = quick();
     options.retry.max_attempts = 2;
     let inbox = Inbox::open(&place.path(), options).unwrap();
-    inbox.accept_blocking(event("evt_1")).unwrap();
+    for id in ["evt_done", "evt_failed"] {
+        inbox.accept_blocking(event(id)).unwrap();
+    }
+    let (done, failed) =
+        (inbox.next_blocking(in_time()).unwrap(), inbox.next_blocking(in_time()).unwrap());
     // Fails as a full disk does, when a result is written.
-    let broken = "CREATE TRIGGER broken BEFORE UPDATE OF state ON events
+    let broken = "CREATE TRIGGER broken BEFORE UPDATE OF state, due ON events
         BEGIN SELECT RAISE(ROLLBACK, 'disk I/O error'); END";
     change(&place, broken);
-    for _ in 0..3 {
-        let lease = inbox.next_blocking(in_time()).unwrap();
-        assert_eq!(lease.attempt, 1);
-        let error = lease.done_blocking().unwrap_err().to_string();
-        assert!(error.contains("disk I/O error"), "{error}");
-    }
+    let error = done.done_blocking().unwrap_err().to_string();
+    assert!(error.contains("disk I/O error"), "{error}");
+    failed.failed_blocking(Failure::new("no")).unwrap_err();
+    let soon = Some(Instant::now() + Duration::from_millis(100));
+    assert!(inbox.next_blocking(soon).is_none(), "neither is handed out again");
     change(&place, "DROP TRIGGER broken");
+    eventually("the result is stored", || state(&inbox, "evt_done") == Some(State::Processed));
+    let again = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((&*again.id, again.attempt), ("evt_failed", 2));
+    again.done_blocking().unwrap();
+    assert!(inbox.next_blocking(Some(Instant::now())).is_none());
+}
+
+#[test]
+fn a_retry_by_a_process_with_another_clock_is_due_at_once() {
+    let place = Place::default();
+    let mut options = quick();
+    options.retry.max_attempts = 1;
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    inbox.accept_blocking(event("evt_1")).unwrap();
     let lease = inbox.next_blocking(in_time()).unwrap();
-    assert_eq!(lease.attempt, 1);
-    lease.done_blocking().unwrap();
-    assert_eq!(state(&inbox, "evt_1"), Some(State::Processed));
+    lease.failed_blocking(Failure::new("no")).unwrap();
+    // Received when the clock was a month behind.
+    change(&place, "UPDATE events SET received = received - 2592000000");
+    assert_eq!(block_on(inbox.retry_dead()).unwrap(), 1);
+    let file = rusqlite::Connection::open(place.path()).unwrap();
+    let is_due = "SELECT due = received FROM events";
+    assert!(file.query_row(is_due, [], |row| row.get::<_, bool>(0)).unwrap());
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod stream;
 use self::poll::Poll;
 use self::reread::Reread;
 use self::stream::Stream;
-use super::backoff::{Backoff, LONGEST};
+use super::backoff::{Backoff, FIRST, LONGEST};
 use super::event::Recent;
 use super::position::InMemory;
 use super::{Channel, Checkpoint, Error, Event, Gap, PositionStore, Status, Update, is_final};
@@ -366,6 +366,7 @@ impl Follower {
     /// The same, after the next delay, or the one that the server wishes.
     fn lost_with_backoff(&mut self, reason: &str, wish: Option<Duration>) {
         let delay = self.backoff.next();
-        self.lost(reason, wish.map_or(delay, |wish| wish.min(LONGEST)));
+        // A server that wishes for no delay would get hundreds of connections in a second.
+        self.lost(reason, wish.map_or(delay, |wish| wish.clamp(FIRST, LONGEST)));
     }
 }

@@ -56,7 +56,9 @@ impl Follower {
                 let wish = client::retry_after(response.headers());
                 let pause = match interval {
                     Some(interval) => interval,
-                    None if begin.elapsed() < SOON => wish.unwrap_or(SOON).min(LONGEST_ASKED),
+                    None if begin.elapsed() < SOON => {
+                        wish.unwrap_or(SOON).clamp(SOON, LONGEST_ASKED)
+                    }
                     None => Duration::ZERO,
                 };
                 self.schedule(pause);

@@ -1,0 +1,130 @@
+"""The inbox when the clock of the machine is set, and when several processes open it."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from harness import eventually
+from restive_client.receiver import AsyncWorker, SqliteInbox, Worker
+
+OPEN = """
+import sys, time
+from restive_client.receiver import SqliteInbox
+store = SqliteInbox(sys.argv[1], shared=sys.argv[2] == "shared")
+print("open", flush=True)
+time.sleep(60 if sys.argv[3:] else 0)
+"""
+
+
+class Inbox(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = os.path.join(self.folder.name, "inbox.db")
+        self.store = SqliteInbox(self.path)
+        self.addCleanup(lambda: self.store.close())
+
+    def put(self, id):
+        return self.store.put(id, "t", json.dumps({"id": id}), id)
+
+    def test_a_clock_that_was_ahead_delays_no_retry(self):
+        real, day = time.time, 86_400
+        # Days by which the clock is wrong when the inbox is opened, and when the handler fails.
+        for start, later in ((0, 365), (365, 365), (0.5, 0.5), (-365, 0), (0, -365)):
+            for kind in ("running", "restarted", "shared"):
+                with self.subTest(start=start, later=later, kind=kind):
+                    clocks = [lambda days=days: real() + days * day for days in (start, later)]
+                    self.check_retry(kind, *clocks)
+
+    def check_retry(self, kind, start, later):
+        shared = kind == "shared"
+        self.store.close()
+        with mock.patch("time.time", start):
+            self.store = SqliteInbox(self.path, shared=shared)
+        self.put("a")
+        calls = []
+
+        def handler(*_):
+            calls.append(1)
+            if len(calls) == 1:
+                raise ValueError("no")
+
+        with mock.patch("time.time", later):
+            self.assertTrue(Worker(self.store, handler, retries=(0.05,)).once())
+        if kind == "restarted":
+            self.store.close()
+            self.store = SqliteInbox(self.path)
+        worker = Worker(self.store, handler)
+        eventually(worker.once, "the retry", 3)
+        self.assertEqual(len(calls), 2)
+        self.assertEqual(self.store.prune(time.time() + 100_000_000), 1)
+
+    def test_a_clock_that_steps_handles_no_event_twice_at_once(self):
+        real = time.time
+        for shared in (False, True):
+            self.store.close()
+            self.store = SqliteInbox(self.path, shared=shared)
+            self.put(f"{shared}")
+            calls = []
+
+            async def run():
+                ended = asyncio.Event()
+
+                async def handler(*_):
+                    calls.append(1)
+                    await ended.wait()
+
+                worker = AsyncWorker(self.store, handler, concurrency=2)
+                first = asyncio.create_task(worker.once())
+                while not calls:
+                    await asyncio.sleep(0.01)
+                with mock.patch("time.time", lambda: real() + 3600):
+                    second = asyncio.create_task(worker.once())
+                    await asyncio.wait({second}, timeout=0.3)
+                ended.set()
+                await asyncio.gather(first, second)
+
+            asyncio.run(asyncio.wait_for(run(), 20))
+            self.assertEqual(len(calls), 1)
+
+    def test_a_long_delay_of_a_worker_outlives_the_process(self):
+        self.put("a")
+        self.store.fail("a", "no", self.store.now() + 3 * 86_400)
+        self.store.close()
+        self.store = SqliteInbox(self.path)
+        self.assertGreater(self.store.next_due(), time.time() + 2 * 86_400)
+
+    def test_a_second_process_must_share_the_inbox(self):
+        command = [sys.executable, "-c", OPEN, self.path]
+        for held, mode, works in (
+            (False, "", False),
+            (False, "shared", False),
+            (True, "", False),
+            (True, "shared", True),
+        ):
+            with self.subTest(held=held, mode=mode):
+                self.store.close()
+                self.store = SqliteInbox(self.path, shared=held)
+                found = subprocess.run([*command, mode], capture_output=True, text=True)
+                self.assertEqual(found.returncode == 0, works, found.stderr)
+                if not works:
+                    self.assertIn("open it with shared=True", found.stderr)
+        self.store.close()
+        # A killed process holds nothing.
+        child = subprocess.Popen([*command, "", "wait"], stdout=subprocess.PIPE, text=True)
+        self.assertEqual(child.stdout.readline(), "open\n")
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        self.store = SqliteInbox(self.path)
+        self.assertEqual(os.stat(f"{self.path}.lock").st_mode & 0o777, 0o600)
+
+
+if __name__ == "__main__":
+    unittest.main()

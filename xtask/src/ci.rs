@@ -7,12 +7,13 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::clients::Clients;
+use crate::contracts::Contracts;
 use crate::judge::autobahn::{self, Extent};
 use crate::judge::{self, Server, Tools};
 use crate::process::{cargo, run, run_within, target_dir};
 use crate::summary::{Background, Summary};
 use crate::versions::{self, WAYS};
-use crate::{deny, tidy};
+use crate::{deny, postgres, tidy};
 
 /// The test command of the README: all tests, then the judges against the real server. A tool that
 /// cannot be installed or run fails the command.
@@ -44,9 +45,19 @@ pub fn test() -> Result<()> {
         let run = || versions::run_in(way, skipped, &threads());
         summary.step(&format!("the API over {name}"), run);
     }
+    let sample = || postgres::test(&threads(), postgres::Extent::Sample);
+    summary.step("the store and the API on PostgreSQL", sample);
     websocket_judge(&mut summary, tools.as_ref(), Extent::Sample);
     summary.join_all(judging, "the judges of the contract");
     client_tests(&mut summary, tools.as_ref(), false);
+    summary.finish()
+}
+
+/// The tests on PostgreSQL alone.
+pub fn postgres() -> Result<()> {
+    let mut summary = Summary::default();
+    let full = || postgres::test(&threads(), postgres::Extent::Full);
+    summary.step("the store and the API on PostgreSQL", full);
     summary.finish()
 }
 
@@ -61,6 +72,30 @@ pub fn clients(is_long: bool) -> Result<()> {
     });
     summary.step("build", build_judged);
     client_tests(&mut summary, tools.as_ref(), is_long);
+    summary.finish()
+}
+
+/// What others do with the OpenAPI document: a linter, and clients from three generators.
+pub fn contracts() -> Result<()> {
+    let mut summary = Summary::default();
+    let tools = summary.step("install what reads the contract", || {
+        let tools = Tools::new(tools_dir()?);
+        tools.install_contracts()?;
+        Ok(tools)
+    });
+    let server = summary.step("start the server", || {
+        build_judged()?;
+        start_server(&target_dir()?)
+    });
+    if let (Some(tools), Some(mut server)) = (tools, server) {
+        let contracts = summary.step("fetch /openapi.json", || Contracts::new(&tools, &server));
+        if let Some(contracts) = contracts {
+            summary.step("redocly", || contracts.redocly());
+            summary.step("openapi-typescript and @hey-api/openapi-ts", || contracts.typescript());
+            summary.step("openapi-python-client", || contracts.python());
+        }
+        summary.step("SIGTERM ends the server with 0", || server.terminate());
+    }
     summary.finish()
 }
 

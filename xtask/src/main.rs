@@ -3,8 +3,11 @@
 
 mod ci;
 mod clients;
+mod contracts;
 mod deny;
+mod dist;
 mod judge;
+mod postgres;
 mod process;
 mod summary;
 mod tidy;
@@ -34,6 +37,14 @@ usage: cargo xtask COMMAND
   judge soak [--minutes N]  a mixed load for 10 minutes; memory, descriptors and gauges come back
   clients [--long]          packs clients/typescript and clients/python and tests the packages
                             against the real server; --long kills provider and receiver 50 times
+  contracts                 lints the OpenAPI document with Redocly, generates clients of it with
+                            openapi-typescript, @hey-api/openapi-ts and openapi-python-client,
+                            and uses them against the real server
+  dist [--debug]            archives, Debian packages and the context of a container image in
+                            target/dist, each tried as far as this machine allows; --debug
+                            packages the debug build
+  postgres                  the tests of the store, and of the service, on a PostgreSQL server that
+                            it starts for them; installs it on first use
   ci                        fmt, clippy, rustdoc, tidy, deny and cargo test, warnings denied
   doc                       the documentation of all items, warnings denied
   tidy                      the rules of STYLE.md that a program can check
@@ -68,6 +79,7 @@ fn dispatch(arguments: &[String]) -> Result<()> {
     };
     match command {
         "test" => no_more(rest).and_then(|()| ci::test()),
+        "postgres" => no_more(rest).and_then(|()| ci::postgres()),
         "judge" => match rest {
             [only] if only == "websockets" => ci::judge_websockets(Extent::Full),
             [only, quick] if only == "websockets" && quick == "--quick" => {
@@ -79,6 +91,11 @@ fn dispatch(arguments: &[String]) -> Result<()> {
         "clients" => match rest {
             [long] if long == "--long" => ci::clients(true),
             _ => no_more(rest).and_then(|()| ci::clients(false)),
+        },
+        "contracts" => no_more(rest).and_then(|()| ci::contracts()),
+        "dist" => match rest {
+            [debug] if debug == "--debug" => dist::dist(true),
+            _ => no_more(rest).and_then(|()| dist::dist(false)),
         },
         "ci" => no_more(rest).and_then(|()| ci::ci()),
         "tidy" => no_more(rest).and_then(|()| tidy::command()),

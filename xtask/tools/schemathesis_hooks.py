@@ -38,6 +38,9 @@ MOST_DROPPED = {
 MORE_DROPPED = {
     ("POST /v1/webhook-endpoints", "unsuitable"): 60,
     ("PATCH /v1/webhook-endpoints/{webhook_endpoint_id}", "unsuitable"): 70,
+    # A time in the past.
+    ("POST /v1/keys", "unsuitable"): 50,
+    ("PATCH /v1/keys/{key_id}", "unsuitable"): 50,
 }
 # Every dropped failure needs a reason and a maximum.
 assert BEYOND_SCHEMA.keys() == MOST_DROPPED.keys() and all(BEYOND_SCHEMA.values())
@@ -84,6 +87,7 @@ def before_call(context, case, kwargs):
     meta = case.meta
     if meta and meta.generation.mode.is_positive:
         turn = next(turns[case.operation.label])
+        case.body = without_nul(case.body)
         make_usable(case, turn)
         if meta.phase.name != TestPhase.STATEFUL:
             point_at_known(case, turn)
@@ -99,9 +103,26 @@ def before_call(context, case, kwargs):
     # The two styles of pagination exclude each other, which OpenAPI cannot express.
     if case.query and "after" in case.query and "page" in case.query:
         del case.query["after"]
+    # Each field at most once, in one direction.
+    sort = (case.query or {}).get("sort")
+    if isinstance(sort, (list, str)):
+        keys = sort.split(",") if isinstance(sort, str) else sort
+        once = list({str(key).lstrip("-"): key for key in keys}.values())
+        case.query["sort"] = ",".join(once) if isinstance(sort, str) else once
     # If the generator finds no value for the pattern, it sends an empty one and calls it valid.
     if (case.headers or {}).get("If-Match") == "":
         del case.headers["If-Match"]
+
+
+def without_nul(value):
+    """No text may contain NUL, which a schema of free objects cannot express."""
+    if isinstance(value, str):
+        return value.replace("\0", "")
+    if isinstance(value, list):
+        return [without_nul(item) for item in value]
+    if isinstance(value, dict):
+        return {without_nul(name): without_nul(item) for name, item in value.items()}
+    return value
 
 
 def make_prompt(case):
@@ -185,6 +206,15 @@ def filter_failure(context, failure, case, response):
     """Drops a failure that says "this request matches the document and was refused" if the refusal
     is one of BEYOND_SCHEMA, but only up to a maximum: an operation that refuses nearly everything
     with such a code is not tested, and must not pass."""
+    # The key of the command line was sent, although the case leaves it out.
+    if failure.code == "ST203" and "'Authorization'" in failure.message:
+        return "Authorization" not in response.request.headers
+    # A record has all its members unless `fields` asks for some, which a schema cannot express.
+    if failure.code == "ST108" and "is a required property" in failure.message:
+        return "fields" not in (case.query or {})
+    # A case that is called invalid, but is described as a valid one by its generator.
+    if failure.code == "ST201" and "Invalid component: positive test case" in failure.message:
+        return False
     if failure.code != "ST202":
         return True
     try:

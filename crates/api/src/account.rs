@@ -9,7 +9,7 @@ use crate::route::{self, Own};
 use crate::services::Services;
 use crate::trace::Trace;
 use crate::usage::SubjectKind;
-use crate::{body, condition, negotiate, scope};
+use crate::{body, condition, confirmed_body, negotiate, scope};
 use http::{Method, StatusCode};
 use model::problem::{Code, Problem};
 use model::record::{Fields, Record};
@@ -37,7 +37,7 @@ pub async fn serve(
 ) -> Result<Reply, Failure> {
     let methods: &[&str] = match own {
         Own::Account => &["GET", "HEAD", "POST", "OPTIONS"],
-        Own::VersionUsage => &["GET", "HEAD", "OPTIONS"],
+        _ => &["GET", "HEAD", "OPTIONS"],
     };
     if exchange.method == Method::OPTIONS {
         services.admission.take_for_address(exchange, trace)?;
@@ -47,15 +47,15 @@ pub async fn serve(
         services.admission.take_for_address(exchange, trace)?;
         return Err(respond::not_allowed(&exchange.method, methods).into());
     }
-    let identity = services.admission.identify(exchange, trace).await?;
+    let mut identity = services.admission.identify(exchange, trace).await?;
     let is_update = exchange.method == Method::POST;
-    services.admission.take(&identity, trace)?;
+    services.admission.take(&identity, trace).await?;
     let body = match is_update {
-        true => services.bodies.read(exchange, &identity, trace).await,
+        true => confirmed_body::read(services, exchange, &mut identity, trace).await?,
         false => Ok(bytes::Bytes::new()),
     };
     trace.choose_version(&services.versions, exchange, &identity)?;
-    scope::check(&identity.caller, own.name(), access(&exchange.method))?;
+    scope::check(&identity.caller, own.scope(), access(&exchange.method))?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
     if is_update {
@@ -63,7 +63,6 @@ pub async fn serve(
     }
     route::refuse_parameters(exchange.uri.query().unwrap_or_default())?;
     let text = match own {
-        Own::VersionUsage => usage(services, &identity),
         Own::Account if is_update => {
             let requested_version = requested_version(services, body::object(&body, false)?)?;
             let precondition = condition::of_write(&exchange.headers)?;
@@ -75,6 +74,7 @@ pub async fn serve(
             }
             find(services, &identity).await?.body
         }
+        _ => usage(services, &identity),
     };
     Ok(respond::no_store(Reply::json(StatusCode::OK, text)))
 }
@@ -135,7 +135,11 @@ async fn set(
         view: None,
         precondition,
         idempotency: None,
-        cause: Cause { request: request.map(str::to_owned), ..Cause::default() },
+        cause: Cause {
+            request: request.map(str::to_owned),
+            key: request.map(|_| identity.caller.key.clone()),
+            ..Cause::default()
+        },
         now: services.outside.now(),
         entropy: services.outside.entropy(),
     };

@@ -1,7 +1,8 @@
 //! Identifies the caller and checks that the request may continue: valid credentials, a free slot
 //! among the requests of its account, and quota.
 
-use crate::auth::{Auth, Found, Identity, UnknownKey};
+use crate::Outside;
+use crate::auth::{self, Auth, Found, Identity, UnknownKey};
 use crate::error::Failure;
 use crate::in_flight::InFlight;
 use crate::limit::{Bucket, Limiter, Quota};
@@ -60,6 +61,7 @@ impl Admission {
         exchange: &Exchange,
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
+        trace.key_generation = self.auth.generation();
         let identity = match self.auth.look(&exchange.headers, trace.now) {
             Found::Caller(identity) => identity,
             Found::Refused(problem) => {
@@ -68,8 +70,27 @@ impl Admission {
             }
             Found::Unknown(unknown) => self.look_up(unknown, exchange, trace).await?,
         };
+        identity.note_use(trace.now);
         trace.identity = Some(identity.clone());
         Ok(identity)
+    }
+
+    /// Identifies the caller again if keys have changed since: while a body arrived, the key may
+    /// have been revoked, restricted or have expired, and its account may have been deleted.
+    pub async fn confirm(
+        &self,
+        identity: &mut Arc<Identity>,
+        outside: &dyn Outside,
+        exchange: &Exchange,
+        trace: &mut Trace,
+    ) -> Result<(), Failure> {
+        if self.auth.generation() != trace.key_generation {
+            *identity = self.caller(exchange, trace).await?;
+        }
+        match identity.expires {
+            Some(end) if end <= outside.now() => Err(auth::expired().into()),
+            _ => Ok(()),
+        }
     }
 
     /// Looks up a key in the store. The request is charged to the address first, so that an address
@@ -103,21 +124,21 @@ impl Admission {
     }
 
     /// Takes one request from the caller's quota.
-    pub fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
+    pub async fn take(&self, identity: &Identity, trace: &mut Trace) -> Result<(), Problem> {
         let own = identity.caller.rate_limit;
-        let taken = self.limiter.take(&identity.bucket, own, trace.moment());
+        let taken = self.limiter.take_of_key(&identity.bucket, own, trace.moment()).await;
         check_quota(taken, trace)
     }
 
     /// Takes one request from the caller's quota before the body is read. `may_repeat`: the request
     /// has an Idempotency-Key. Without quota, it may still get the response to an earlier request.
-    pub fn admit(
+    pub async fn admit(
         &self,
         identity: &Identity,
         may_repeat: bool,
         trace: &mut Trace,
     ) -> Result<Admitted, Problem> {
-        match self.take(identity, trace) {
+        match self.take(identity, trace).await {
             Ok(()) => Ok(Admitted::Quota),
             Err(problem) if may_repeat && self.take_replay(identity, trace) => {
                 Ok(Admitted::Replay(problem))
@@ -154,7 +175,7 @@ impl Admission {
     /// Takes one of the free replays of this window.
     fn take_replay(&self, identity: &Identity, trace: &Trace) -> bool {
         let Some(quota) = trace.quota else { return true };
-        let bucket = self.limiter.bucket(&format!("replays of {}", identity.caller.key));
+        let bucket = self.limiter.bucket(&format!("replays of {}", identity.quota_of));
         let free = quota.limit.max(MIN_FREE_REPLAYS);
         self.limiter.take(&bucket, Some(free), trace.moment()).is_none_or(|(_, granted)| granted)
     }

@@ -4,7 +4,7 @@
 
 use crate::keys;
 use crate::limit::{Bucket, Limiter};
-use crate::usage::{Usage, Usages};
+use crate::usage::{KeyUse, Usage, Usages};
 use crate::version::Versioning;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -32,16 +32,23 @@ const MAX_CACHED: usize = 10_000;
 pub struct Identity {
     pub caller: Caller,
     pub bucket: Arc<Bucket>,
+    /// Id of the key whose quota it uses: its own, or that of the key that made it.
+    pub quota_of: String,
     digest: String,
     pub expires: Option<Timestamp>,
     pub account: Account,
+    /// The user that a channel token names.
+    pub user: Option<String>,
+    key_use: Arc<KeyUse>,
 }
 
 /// The data of an account that every request needs.
+#[derive(Default)]
 pub struct Account {
     /// Index of the version that the account is pinned to; `None` before its first request.
     pub pin: Option<usize>,
-    /// Version of the account record. A pin is set only if the record still has this version.
+    /// Version of the account record; 0 if there is none. A pin is set only if the record still has
+    /// this version.
     pub version: i64,
     /// Time of the last attempt to set the pin, in milliseconds.
     pub tried: AtomicI64,
@@ -50,8 +57,22 @@ pub struct Account {
 
 impl Identity {
     /// The identity of a client with a channel token, which is already verified.
-    pub fn of_token(caller: Caller, bucket: Arc<Bucket>, account: Account) -> Identity {
-        Identity { caller, bucket, digest: String::new(), expires: None, account }
+    pub fn of_token(
+        caller: Caller,
+        bucket: Arc<Bucket>,
+        account: Account,
+        user: Option<String>,
+    ) -> Identity {
+        // The token was used, not the key that made it.
+        let key_use = Arc::default();
+        let (digest, expires) = (String::new(), None);
+        let quota_of = caller.key.clone();
+        Identity { caller, bucket, quota_of, digest, expires, account, user, key_use }
+    }
+
+    /// Notes that the key is used.
+    pub fn note_use(&self, now: Timestamp) {
+        self.key_use.note(now);
     }
 }
 
@@ -115,6 +136,11 @@ impl Auth {
         Auth { store, limiter, versions, usages, accounts, known: RwLock::default() }
     }
 
+    /// Grows when keys or accounts may have changed.
+    pub fn generation(&self) -> u64 {
+        self.store.key_generation()
+    }
+
     /// The caller with these credentials, without asking the store.
     pub fn look(&self, headers: &HeaderMap, now: Timestamp) -> Found {
         let secret = match credentials(headers) {
@@ -168,6 +194,9 @@ impl Auth {
         }
         let account = fields.get("account").and_then(Value::as_str).unwrap_or_default();
         let account = self.account(account).await?;
+        if account.version == 0 {
+            return Ok(Err(invalid("The account of this API key was deleted.")));
+        }
         let identity = Arc::new(self.identity(scope, &record, &fields, account));
         // The index found the row by the digest. A second comparison in constant time makes sure
         // that only the exact key passes.
@@ -235,27 +264,40 @@ impl Auth {
         account: Account,
     ) -> Identity {
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        // A key of an unknown kind has its scopes only.
-        let unrestricted = text("kind").as_deref() == Some("secret");
-        let scopes = fields.get("scopes").and_then(Value::as_array);
-        let grants = scopes.into_iter().flatten().filter_map(|scope| Grant::parse(scope.as_str()?));
+        let quota_of = text("quota_of").unwrap_or_else(|| record.id.clone());
         Identity {
             caller: Caller {
                 scope,
                 account: text("account").unwrap_or_default(),
                 key: record.id.clone(),
-                grants: (!unrestricted).then(|| grants.collect()),
+                admin: Grant::admin(&scopes(fields)),
+                grants: grants(fields),
                 rate_limit: fields
                     .get("rate_limit")
                     .and_then(Value::as_u64)
                     .and_then(|limit| u32::try_from(limit).ok()),
             },
-            bucket: self.limiter.bucket(&record.id),
+            bucket: self.limiter.bucket_of_key(&quota_of),
+            quota_of,
             digest: text("digest").unwrap_or_default(),
             expires: expiry(fields),
+            user: None,
+            key_use: account.usage.key(&record.id),
             account,
         }
     }
+}
+
+/// What a key may do; `None`: everything.
+pub fn grants(key: &Fields) -> Option<Vec<Grant>> {
+    // A key of an unknown kind has its scopes only.
+    let is_unrestricted = key.get("kind").and_then(Value::as_str) == Some("secret");
+    (!is_unrestricted).then(|| scopes(key))
+}
+
+fn scopes(key: &Fields) -> Vec<Grant> {
+    let scopes = key.get("scopes").and_then(Value::as_array);
+    scopes.into_iter().flatten().filter_map(|scope| Grant::parse(scope.as_str()?)).collect()
 }
 
 /// When a key expires, if it does. A time that cannot be parsed counts as expired.
@@ -266,9 +308,13 @@ pub fn expiry(key: &Fields) -> Option<Timestamp> {
 
 fn usable(identity: Arc<Identity>, now: Timestamp) -> Result<Arc<Identity>, Problem> {
     if identity.expires.is_some_and(|expires| expires <= now) {
-        return Err(invalid("The API key has expired."));
+        return Err(expired());
     }
     Ok(identity)
+}
+
+pub fn expired() -> Problem {
+    invalid("The API key has expired.")
 }
 
 fn missing() -> Problem {

@@ -23,6 +23,8 @@ const MIN_LARGEST_BODIES: usize = 8;
 /// Bodies that arrive byte by byte therefore never take all request slots (`wire::Limits` has 4,096
 /// of them, as many as fit into the budget).
 const ARRIVING_BYTES: usize = 64 * 1024;
+/// In place of an account number: no account has it.
+const NOBODY: i64 = 0;
 /// Seconds after which the client may try again.
 const RETRY_AFTER: u64 = 1;
 
@@ -39,7 +41,25 @@ impl Bodies {
         Bodies { budget, max_bytes }
     }
 
+    /// Reads a small body of a request without a key. All such bodies share what one account may
+    /// use.
+    pub async fn read_anonymous(
+        &self,
+        exchange: &mut Exchange,
+        limit_bytes: usize,
+        trace: &mut Trace,
+    ) -> Result<Bytes, Problem> {
+        if !matches!(decode::coding(&exchange.headers)?, Coding::Identity) {
+            let message = "This route takes no compressed body.";
+            return Err(Problem::new(Code::UnsupportedMediaType, message).param(decode::HEADER));
+        }
+        let read = read_within(&mut exchange.body, limit_bytes, &self.budget, NOBODY).await?;
+        trace.body = Some(read.1);
+        Ok(read.0)
+    }
+
     /// Reads the whole body. Its memory is charged to the account until the response is written.
+    /// Requests call `confirmed_body::read`, which then checks the caller again.
     pub async fn read(
         &self,
         exchange: &mut Exchange,

@@ -34,6 +34,13 @@ fn tag(opening: &str, number: i64, view: u64) -> String {
     tag
 }
 
+/// Whether the request has a condition: the answer depends on what has changed.
+pub fn is_sent(headers: &HeaderMap) -> bool {
+    [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE]
+        .iter()
+        .any(|name| headers.contains_key(name))
+}
+
 /// Whether the client's copy is current. `If-None-Match` takes precedence over `If-Modified-Since`.
 pub fn is_fresh(headers: &HeaderMap, tag: &str, updated: Option<Timestamp>) -> bool {
     if headers.contains_key(IF_NONE_MATCH) {

@@ -1,20 +1,32 @@
-//! Which web pages may open channels: pages of the service's own origin and of the origins in the
-//! schema.
+//! Which web pages may use the API and open channels: pages of the service's own origin and of the
+//! origins in the schema. No response allows credentials of the browser: a page sends its key or
+//! token itself.
 
 use crate::respond::Reply;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, FORWARDED, HOST, ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
+    FORWARDED, HOST, ORIGIN, VARY,
 };
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use model::problem::{Code, Problem};
 use wire::Exchange;
 
 /// Headers that a page may send, and headers that it may read.
-const SENT: HeaderValue =
-    HeaderValue::from_static("authorization, last-event-id, restive-version, if-none-match");
-const READ: HeaderValue =
-    HeaderValue::from_static("x-stream-position, x-stream-gap, etag, request-id, retry-after");
+const SENT: HeaderValue = HeaderValue::from_static(
+    "authorization, content-type, idempotency-key, if-match, if-modified-since, if-none-match, \
+     if-unmodified-since, last-event-id, prefer, restive-version",
+);
+const READ: HeaderValue = HeaderValue::from_static(
+    "accept-patch, allow, content-location, deprecation, etag, idempotent-replayed, link, \
+     location, ratelimit, ratelimit-policy, request-id, restive-error-code, restive-search-behind, \
+     restive-version, retry-after, sunset, www-authenticate, x-ratelimit-limit, \
+     x-ratelimit-remaining, x-ratelimit-reset, x-stream-gap, x-stream-position",
+);
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/// Seconds for which a browser may keep the response to a preflight: a change of `origins` is known
+/// to all pages after ten minutes.
+const MAX_AGE_SECONDS: u64 = 600;
 
 const X_FORWARDED_PROTO: &str = "x-forwarded-proto";
 
@@ -28,9 +40,10 @@ pub fn check_single(headers: &HeaderMap) -> Result<(), Problem> {
     Err(Problem::new(Code::PermissionDenied, message).param("Origin"))
 }
 
-/// The origin of the page, if the schema lists it.
+/// The origin of the page, if the schema lists it. More than one `Origin` is none.
 pub fn allowed(origins: &[String], headers: &HeaderMap) -> Option<HeaderValue> {
-    let origin = headers.get(ORIGIN)?;
+    let mut sent = headers.get_all(ORIGIN).iter();
+    let origin = sent.next().filter(|_| sent.next().is_none())?;
     let text = origin.to_str().ok()?;
     let listed = origins.iter().any(|one| one == "*" || one.eq_ignore_ascii_case(text));
     // A copy: it can outlive the request and must not keep the whole request head in memory.
@@ -82,9 +95,24 @@ fn proto(part: &[u8]) -> Option<&[u8]> {
     name.eq_ignore_ascii_case(b"proto=").then_some(value)
 }
 
+/// Whether a browser asks what a page may send.
+pub fn is_preflight(exchange: &Exchange) -> bool {
+    let asks = exchange.headers.contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+    exchange.method == Method::OPTIONS && asks
+}
+
+/// The response to a preflight for any path of resources. A page cannot read why a preflight is
+/// refused, so the request itself gets the error about its path, method or key.
+pub fn preflight_of_resources() -> Reply {
+    preflight(Reply::empty(StatusCode::NO_CONTENT), &METHODS)
+}
+
 /// The response to a preflight request.
 pub fn preflight(mut reply: Reply, methods: &[&str]) -> Reply {
     reply.headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
+    reply.headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(MAX_AGE_SECONDS));
+    let asked = "Access-Control-Request-Method, Access-Control-Request-Headers";
+    reply.headers.append(VARY, HeaderValue::from_static(asked));
     reply.header(ACCESS_CONTROL_ALLOW_METHODS, methods.join(", "))
 }
 
@@ -125,6 +153,9 @@ mod tests {
         }
         assert_eq!(allowed(&list(&["*"]), &from("null")).unwrap(), "null");
         assert_eq!(allowed(&list(&["*"]), &HeaderMap::new()), None);
+        let mut twice = from("https://shop.example");
+        twice.append(ORIGIN, HeaderValue::from_static("https://shop.example"));
+        assert_eq!(allowed(&list(&["https://shop.example"]), &twice), None);
     }
 
     #[test]

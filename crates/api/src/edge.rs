@@ -367,7 +367,7 @@ fn refusal(request: &Request) -> Option<(u64, u64)> {
     if request.shape != Shape::Structured {
         return None;
     }
-    match (trace.error.as_deref()?, &trace.identity) {
+    match (trace.error.as_ref()?.code.as_str(), &trace.identity) {
         ("invalid_api_key", None) => Some((hash(Part::AllKeys), REFUSAL_SECONDS)),
         ("rate_limited", Some(identity)) => {
             let quota = trace.quota.filter(|quota| quota.remaining == 0)?;

@@ -75,6 +75,10 @@ pub fn explain(failure: Failure, request_id: &str) -> Problem {
             let message = "Too many requests are waiting for the store. Try again shortly.";
             Problem::new(Code::Overloaded, message).retry_after(1)
         }
+        store::Error::Unavailable(_) => {
+            let message = "The database cannot be reached; nothing was written. Try again shortly.";
+            Problem::new(Code::Overloaded, message).retry_after(2)
+        }
         store::Error::Timeout => {
             let message = "The query took too long. Filter or sort by indexed fields.";
             Problem::new(Code::QueryTimeout, message).retry_after(10)
@@ -115,9 +119,8 @@ pub fn classify(code: Code) -> (StatusCode, &'static str) {
         HttpVersionNotSupported => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, REQUEST),
         NotAcceptable => (StatusCode::NOT_ACCEPTABLE, REQUEST),
         RequestTimeout => (StatusCode::REQUEST_TIMEOUT, REQUEST),
-        InvalidState | TooManyChildren | StillReferenced | TooManyRecords | ActionInProgress => {
-            (StatusCode::CONFLICT, REQUEST)
-        }
+        InvalidState | TooManyChildren | StillReferenced | TooManyRecords | ActionInProgress
+        | OwnAccess | AccountInUse => (StatusCode::CONFLICT, REQUEST),
         IdempotencyKeyInUse => (StatusCode::CONFLICT, "idempotency_error"),
         CursorExpired => (StatusCode::GONE, REQUEST),
         PreconditionFailed => (StatusCode::PRECONDITION_FAILED, REQUEST),

@@ -1,6 +1,7 @@
 //! The last step of a request: an outcome becomes a response with the headers that every response
 //! has, and the request is counted and logged.
 
+use crate::activity::ErrorNote;
 use crate::error::{self, Failure};
 use crate::metrics::RouteKey;
 use crate::respond::{self, Reply};
@@ -71,11 +72,13 @@ fn later(
 fn close(services: &Services, reply: Result<Reply, Failure>, request: &mut Request) -> Response {
     let reply = reply.unwrap_or_else(|failure| {
         let problem = error::explain(failure, &request.id);
-        request.trace.error = Some(error::code_name(&problem).to_owned());
+        request.trace.error =
+            Some(Arc::new(ErrorNote::new(error::code_name(&problem), &problem.message)));
         respond::problem(&problem, request.shape, &request.id)
     });
     let bytes = reply.body.len();
-    let Reply { status, mut headers, body, is_repeatable } = reply;
+    let Reply { status, mut headers, body, is_repeatable, is_replayed } = reply;
+    request.is_replayed = is_replayed;
     complete(services, &mut headers, &request.id, &mut request.trace);
     if request.trace.is_followed {
         edge::attest((&services.schema, &*services.store), status, &mut headers, request);

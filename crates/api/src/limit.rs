@@ -1,7 +1,9 @@
 //! Request quotas: a number of requests per window for each key (or, without a key, for each
 //! address). One atomic word per key; the first request after a window replaces it. Windows follow
-//! a monotonic clock, so setting the wall clock opens no new window.
+//! a monotonic clock, so setting the wall clock opens no new window. Where several nodes share a
+//! database, the quota of a key is theirs together (`part`).
 
+use crate::part::{Part, Taken};
 use crate::respond;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -14,6 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use store::cluster::Cluster;
 
 /// Maximum number of buckets; when the map is full, unused buckets are removed.
 const MAX_BUCKETS: usize = 100_000;
@@ -25,12 +28,17 @@ const VALUES_BYTES: usize = 96;
 
 /// The used part of one quota.
 #[derive(Default)]
-pub struct Bucket(AtomicU64);
+pub struct Bucket {
+    word: AtomicU64,
+    /// Of a key, where several nodes count together.
+    part: Option<Box<Part>>,
+}
 
 pub struct Limiter {
     default_limit: Option<RateLimit>,
     /// The wall-clock time at which `uptime` was zero: windows begin at full minutes and hours.
     started_at: Timestamp,
+    cluster: Arc<dyn Cluster>,
     buckets: Mutex<HashMap<String, Arc<Bucket>>>,
 }
 
@@ -56,13 +64,31 @@ pub struct Quota {
 
 impl Limiter {
     /// `None` turns limits off, for measurements.
-    pub fn new(default_limit: Option<RateLimit>, at: Moment) -> Limiter {
-        let started_at = Timestamp(at.now.0.saturating_sub(millis(at.uptime)));
-        Limiter { default_limit, started_at, buckets: Mutex::new(HashMap::new()) }
+    pub fn new(default_limit: Option<RateLimit>, at: Moment, cluster: Arc<dyn Cluster>) -> Limiter {
+        // Nodes have the same windows, by the clock that is common to them.
+        let now = at.now.0.saturating_add(cluster.clock_ahead_ms());
+        let started_at = Timestamp(now.saturating_sub(millis(at.uptime)));
+        Limiter { default_limit, started_at, cluster, buckets: Mutex::new(HashMap::new()) }
     }
 
-    /// The bucket of a key or an address; the same name has the same bucket.
+    /// Requests in a window of a key without a limit of its own; `None`: any number.
+    pub fn usual(&self) -> Option<u32> {
+        self.default_limit.map(|limit| limit.requests)
+    }
+
+    /// The bucket of a key, of which all nodes together admit no more than its limit.
+    pub fn bucket_of_key(&self, name: &str) -> Arc<Bucket> {
+        let part = self.cluster.is_shared().then(|| Box::new(Part::new(name)));
+        self.bucket_with(name, part)
+    }
+
+    /// The bucket of an address, or of what else is counted by each node alone; the same name has
+    /// the same bucket.
     pub fn bucket(&self, name: &str) -> Arc<Bucket> {
+        self.bucket_with(name, None)
+    }
+
+    fn bucket_with(&self, name: &str, part: Option<Box<Part>>) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock();
         if let Some(bucket) = buckets.get(name) {
             return bucket.clone();
@@ -74,13 +100,44 @@ impl Limiter {
                 buckets.clear();
             }
         }
-        buckets.entry(name.to_owned()).or_default().clone()
+        let new = || Arc::new(Bucket { part, ..Bucket::default() });
+        buckets.entry(name.to_owned()).or_insert_with(new).clone()
+    }
+
+    /// Takes one request from the quota of a key, after a question to the other nodes if this one
+    /// has used up its part.
+    pub async fn take_of_key(
+        &self,
+        bucket: &Bucket,
+        own: Option<u32>,
+        at: Moment,
+    ) -> Option<(Quota, bool)> {
+        match &bucket.part {
+            None => self.take(bucket, own, at),
+            Some(part) => Box::pin(self.take_of_part(part, own, at)).await,
+        }
+    }
+
+    async fn take_of_part(
+        &self,
+        part: &Part,
+        own: Option<u32>,
+        at: Moment,
+    ) -> Option<(Quota, bool)> {
+        let quota = self.view(self.default_limit?, own, at);
+        loop {
+            match part.take(&quota) {
+                Taken::Granted(remaining) => return Some((Quota { remaining, ..quota }, true)),
+                Taken::Refused => return Some((Quota { remaining: 0, ..quota }, false)),
+                Taken::Ask => part.refill(&self.cluster, &quota).await,
+            }
+        }
     }
 
     /// Takes one request from the quota; `own` is the key's own limit.
     pub fn take(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<(Quota, bool)> {
         let quota = self.view(self.default_limit?, own, at);
-        let mut current = bucket.0.load(Ordering::Relaxed);
+        let mut current = bucket.word.load(Ordering::Relaxed);
         loop {
             // A request that began in an earlier window counts in the newest one: it must not
             // start that window afresh.
@@ -90,7 +147,7 @@ impl Limiter {
                 return Some((Quota { remaining: 0, ..quota }, false));
             }
             let next = window << COUNT_BITS | (used + 1).min(COUNT_MASK);
-            match bucket.0.compare_exchange_weak(
+            match bucket.word.compare_exchange_weak(
                 current,
                 next,
                 Ordering::Relaxed,
@@ -109,18 +166,24 @@ impl Limiter {
     pub fn give_back(&self, bucket: &Bucket, at: Moment) {
         let Some(default_limit) = self.default_limit else { return };
         let window = self.view(default_limit, None, at).window;
+        if let Some(part) = &bucket.part {
+            return part.give_back(window);
+        }
         let less = |current: u64| {
             let is_counted = current >> COUNT_BITS == window && current & COUNT_MASK > 0;
             is_counted.then(|| current - 1)
         };
         // If the window has ended, there is nothing to give back.
-        let _ = bucket.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = bucket.word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     /// The current quota, without taking a request: replays are free.
     pub fn peek(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<Quota> {
         let quota = self.view(self.default_limit?, own, at);
-        let current = bucket.0.load(Ordering::Relaxed);
+        if let Some(part) = &bucket.part {
+            return Some(Quota { remaining: part.remaining(&quota), ..quota });
+        }
+        let current = bucket.word.load(Ordering::Relaxed);
         let used = if current >> COUNT_BITS == quota.window { current & COUNT_MASK } else { 0 };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         Some(Quota { remaining: quota.limit.saturating_sub(used), ..quota })
@@ -144,6 +207,10 @@ fn millis(time: Duration) -> i64 {
 }
 
 impl Quota {
+    pub fn window(&self) -> u64 {
+        self.window
+    }
+
     pub fn seconds_left(&self) -> u64 {
         self.reset.saturating_sub(self.now).max(1)
     }
@@ -226,7 +293,7 @@ mod tests {
 
     fn limiter() -> Limiter {
         let limit = RateLimit { requests: 2, window: Duration::from_secs(60) };
-        Limiter::new(Some(limit), at(0, 0))
+        Limiter::new(Some(limit), at(0, 0), store::cluster::Solo::new())
     }
 
     #[test]

@@ -101,6 +101,12 @@ impl Metrics {
     }
 }
 
+impl RouteMetrics {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// A route's name, its histogram and its most frequent counters.
 pub struct RouteMetrics {
     name: String,
@@ -110,7 +116,7 @@ pub struct RouteMetrics {
 }
 
 /// Which kind of route a request took.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteKey {
     Page,
     Own(Own),
@@ -127,7 +133,7 @@ impl RouteKey {
                 action: target.action,
             },
             Route::Channel(channel) => RouteKey::Channel(*channel),
-            Route::Own(own) => RouteKey::Own(*own),
+            Route::Own(own, _) => RouteKey::Own(*own),
             _ => RouteKey::Page,
         }
     }
@@ -158,7 +164,7 @@ impl RouteTable {
             resources: schema.collections.iter().enumerate().map(shapes).collect(),
             pages: make("pages".into()),
             own: Own::ALL
-                .map(|own| (own, make(format!("{}/{}", schema.service.mount, own.name()))))
+                .map(|own| (own, make(format!("{}/{}", schema.service.mount, own.template()))))
                 .into(),
             channels: route::channels(schema).map(|(path, one)| (one, make(path))).collect(),
             unknown: make("unknown".into()),

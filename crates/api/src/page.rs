@@ -8,7 +8,7 @@ use crate::respond::{self, Reply};
 use crate::route::{self, Route};
 use crate::usage::{self, SubjectKind, Usages};
 use crate::version::Versioning;
-use crate::{Outside, asyncapi, changelog, openapi};
+use crate::{Outside, asyncapi, changelog, openapi, site};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, VARY};
 use http::{Method, StatusCode};
@@ -39,6 +39,7 @@ pub struct Pages {
     health: Health,
     /// By version; the documents of older versions are generated on first use.
     openapi: Vec<OnceLock<Bytes>>,
+    openapi_gzip: Vec<OnceLock<Option<Bytes>>>,
     asyncapi: Vec<OnceLock<Bytes>>,
     errors: Bytes,
     changelog: Bytes,
@@ -54,8 +55,9 @@ impl Pages {
         let schema = versions.newest().schema.clone();
         let pages = Pages {
             openapi: versions.iter().map(|_| OnceLock::new()).collect(),
+            openapi_gzip: versions.iter().map(|_| OnceLock::new()).collect(),
             asyncapi: versions.iter().map(|_| OnceLock::new()).collect(),
-            errors: Bytes::from(openapi::errors_markdown()),
+            errors: Bytes::from(openapi::errors_markdown(Some(&schema))),
             changelog: Bytes::from(changelog::markdown(&schema)),
             health: Health::new(store.clone()),
             schema,
@@ -92,9 +94,16 @@ impl Pages {
                 let version = self.described(exchange.uri.query().unwrap_or_default())?;
                 Reply::json(StatusCode::OK, self.asyncapi(version)).header(CACHE_CONTROL, FIXED)
             }
-            Route::OpenApi | Route::Own(_) | Route::Channel(_) | Route::Resource(_) => {
+            Route::OpenApi
+            | Route::Login
+            | Route::Own(..)
+            | Route::Channel(_)
+            | Route::Resource(_) => {
                 let version = self.described(exchange.uri.query().unwrap_or_default())?;
-                Reply::json(StatusCode::OK, self.openapi(version)).header(CACHE_CONTROL, FIXED)
+                let gzip = || self.compressed_openapi(version);
+                site::encoded(&exchange.headers, self.openapi(version), gzip)
+                    .header(CACHE_CONTROL, FIXED)
+                    .header(VARY, "Accept-Encoding")
             }
         })
     }
@@ -123,6 +132,12 @@ impl Pages {
 
     fn openapi(&self, index: usize) -> Bytes {
         self.document(&self.openapi, index, |view| openapi::of_version(view, None))
+    }
+
+    /// The console reads it on each visit, and the document is large.
+    fn compressed_openapi(&self, index: usize) -> Option<Bytes> {
+        let kept = self.openapi_gzip.get(index)?;
+        kept.get_or_init(|| site::gzip(&self.openapi(index))).clone()
     }
 
     fn asyncapi(&self, index: usize) -> Bytes {

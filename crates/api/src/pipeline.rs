@@ -9,11 +9,15 @@ use crate::operation::{self, Operation};
 use crate::page::{Figures, Pages, Viewer, metrics_reply};
 use crate::request::RequestInfo;
 use crate::respond::{self, Reply};
-use crate::route::{self, Channel, Route, Router, Target};
-use crate::services::{Given, Services};
+use crate::route::{self, Channel, Own, Route, Router, Target};
+use crate::services::{DeliveryFiguresOf, Given, Services};
+use crate::site::{self, Site};
 use crate::trace::{Dependencies, Request, Trace};
 use crate::{AccessLog, Actions, Outside, Settings};
-use crate::{account, channel, edge, idempotency, negotiate, replay, scope};
+use crate::{
+    account, admin, channel, confirmed_body, cors, edge, idempotency, negotiate, recent, replay,
+    scope, sign_in,
+};
 use bytes::Bytes;
 use http::header::{ALLOW, AUTHORIZATION};
 use http::{HeaderValue, Method, StatusCode};
@@ -24,6 +28,7 @@ use model::version::View;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use store::Store;
+use store::cluster::Cluster;
 use wire::{Exchange, Fault, Response};
 
 /// The parts that the binary assembles the API from.
@@ -34,10 +39,16 @@ pub struct Parts {
     pub settings: Settings,
     /// Adds the metrics of the other parts of the server.
     pub figures: Figures,
+    /// The deliveries of one account and mode.
+    pub delivery_figures: DeliveryFiguresOf,
     /// The hub of the open connections.
     pub hub: Arc<Hub>,
     /// The thread for actions with a handler.
     pub actions: Arc<Actions>,
+    /// The other nodes.
+    pub cluster: Arc<dyn Cluster>,
+    /// The pages for people, if there are any.
+    pub site: Option<Arc<dyn Site>>,
 }
 
 /// The service that `wire` calls.
@@ -45,18 +56,22 @@ pub struct Api {
     services: Arc<Services>,
     router: Router,
     pages: Pages,
+    site: Option<Arc<dyn Site>>,
     draining: AtomicBool,
 }
 
 impl Api {
     pub fn new(parts: Parts) -> Result<Api, prometheus::Error> {
-        let Parts { schema, store, outside, settings, figures, hub, actions } = parts;
-        let given = Given { schema, store, outside, settings, hub, actions };
+        let Parts { schema, store, outside, settings, figures, hub, actions, site, .. } = parts;
+        let (delivery_figures, cluster) = (parts.delivery_figures, parts.cluster);
+        let given =
+            Given { schema, store, outside, settings, delivery_figures, hub, actions, cluster };
         let services = Arc::new(Services::new(given)?);
         let Services { schema, store, outside, versions, .. } = &*services;
         Ok(Api {
             router: Router::new(schema.clone(), versions),
             pages: Pages::new(versions.clone(), store.clone(), outside.clone(), figures),
+            site,
             draining: AtomicBool::new(false),
             services,
         })
@@ -84,6 +99,12 @@ impl Api {
         let Reply { status, headers, body, .. } = metrics_reply(text);
         let holder = wire::Holder::Operator;
         Response { status, headers, body: body.into(), holder, ..Response::default() }
+    }
+
+    /// Makes a token for one login to the console valid, for a few minutes.
+    pub fn offer_login(&self) -> String {
+        let Services { outside, login, .. } = &*self.services;
+        login.begin(&outside.entropy().0[..24], outside.uptime())
     }
 
     /// From now on `/health` reports that this instance stops.
@@ -139,11 +160,25 @@ impl Api {
                     open => Ok(open),
                 }
             }
-            Routed::To(Route::Own(own)) => {
+            Routed::To(Route::Own(own @ (Own::Account | Own::VersionUsage), _)) => {
                 let (id, trace) = (&request.id, &mut request.trace);
                 let reply = account::serve(&self.services, exchange, own, id, trace);
                 let reply = Box::pin(reply).await?;
                 Ok(check_read(&exchange.method, &exchange.headers, reply)?.into())
+            }
+            Routed::To(Route::Own(own @ (Own::Requests | Own::OneRequest | Own::Stats), id)) => {
+                let reply = recent::serve(&self.services, exchange, (own, id), request);
+                let reply = Box::pin(reply).await?;
+                Ok(check_read(&exchange.method, &exchange.headers, reply)?.into())
+            }
+            Routed::To(Route::Own(own, id)) => {
+                let reply = admin::serve(&self.services, exchange, (own, id), request);
+                let reply = Box::pin(reply).await?;
+                Ok(check_read(&exchange.method, &exchange.headers, reply)?.into())
+            }
+            Routed::To(Route::Login) => {
+                let reply = sign_in::serve(&self.services, exchange, &mut request.trace);
+                Ok(Box::pin(reply).await?.into())
             }
             Routed::To(page) => {
                 let reply = Box::pin(self.page(&page, exchange, &mut request.trace)).await?;
@@ -166,23 +201,46 @@ impl Api {
             let reply = Reply::empty(StatusCode::NO_CONTENT);
             return Ok(Routed::Done(reply.header(ALLOW, "GET, HEAD, OPTIONS")));
         }
-        let found = self.router.find(path);
+        let mut found = self.router.find(path);
+        if matches!(found, Ok(Route::Login)) && !self.services.login.is_offered() {
+            found = Err(self.router.unknown(path));
+        }
         trace.mount = match &found {
             Ok(Route::Resource(target)) => Some(target.mount),
-            Ok(Route::Own(_) | Route::Channel(Channel::Tokens | Channel::Presence)) | Err(_) => {
+            Ok(Route::Own(..) | Route::Channel(Channel::Tokens | Channel::Presence)) | Err(_) => {
                 self.router.mount(path)
             }
             Ok(_) => None,
         };
+        self.share(exchange, trace);
+        if trace.page.is_some() && cors::is_preflight(exchange) {
+            admission.take_for_address(exchange, trace)?;
+            return Ok(Routed::Done(cors::preflight_of_resources()));
+        }
         match found {
             Ok(route) => {
                 trace.route = Some(RouteKey::of(&route));
                 Ok(Routed::To(route))
             }
             Err(problem) => {
+                let page = self.site.as_ref().and_then(|site| site::reply(&**site, exchange));
+                if let Some(reply) = page {
+                    trace.route = Some(RouteKey::Page);
+                    return reply.map(Routed::Done);
+                }
                 admission.take_for_address(exchange, trace)?;
                 Err(problem.into())
             }
+        }
+    }
+
+    /// Lets pages of other origins read responses below the mounts, if the schema lists them. The
+    /// live channels do it themselves: they also take the origins of `[live]`.
+    fn share(&self, exchange: &Exchange, trace: &mut Trace) {
+        let origins = &self.services.schema.service.origins;
+        if !origins.is_empty() && trace.mount.is_some() {
+            trace.page = cors::allowed(origins, &exchange.headers);
+            trace.varies_by_origin = true;
         }
     }
 
@@ -194,6 +252,11 @@ impl Api {
     ) -> Result<Reply, Failure> {
         let services = &self.services;
         trace.is_for_operators = matches!(page, Route::Health | Route::Metrics);
+        // Browsers get the catalogue of errors as a page.
+        let site = self.site.as_ref().filter(|_| *page == Route::Errors);
+        if let Some(reply) = site.and_then(|site| site::reply(&**site, exchange)) {
+            return reply;
+        }
         let query = exchange.uri.query().unwrap_or_default();
         trace.version = self.pages.version_of(page, query);
         send_hints(exchange, &services.schema.service.early_hints).await;
@@ -226,13 +289,13 @@ async fn resource(
     if !offered || exchange.method == Method::OPTIONS {
         return offer(services, exchange, &target, trace);
     }
-    let identity = services.admission.identify(exchange, trace).await?;
+    let mut identity = services.admission.identify(exchange, trace).await?;
     let writes = operation::access(&exchange.method) == model::caller::Access::Write;
     // Before the body is read: a request without quota costs no more than its head.
     let may_repeat = matches!(idempotency::key(&exchange.method, &exchange.headers), Ok(Some(_)));
-    let quota = services.admission.admit(&identity, may_repeat, trace)?;
+    let quota = services.admission.admit(&identity, may_repeat, trace).await?;
     let body = match writes {
-        true => Box::pin(services.bodies.read(exchange, &identity, trace)).await,
+        true => Box::pin(confirmed_body::read(services, exchange, &mut identity, trace)).await?,
         false => Ok(Bytes::new()),
     };
     // A key learns nothing about a request that it may not make, not even whether it was made

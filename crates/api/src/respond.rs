@@ -38,18 +38,22 @@ pub struct Reply {
     pub body: Bytes,
     /// The request changed nothing: the client can send it again.
     pub is_repeatable: bool,
+    /// The response to an earlier request, sent again.
+    pub is_replayed: bool,
 }
 
 impl Reply {
     pub fn json(status: StatusCode, body: impl Into<Bytes>) -> Reply {
         let mut headers = HeaderMap::with_capacity(16);
         headers.insert(CONTENT_TYPE, JSON);
-        Reply { status, headers, body: body.into(), is_repeatable: false }
+        let (is_repeatable, is_replayed) = (false, false);
+        Reply { status, headers, body: body.into(), is_repeatable, is_replayed }
     }
 
     pub fn empty(status: StatusCode) -> Reply {
         let headers = HeaderMap::with_capacity(16);
-        Reply { status, headers, body: Bytes::new(), is_repeatable: false }
+        let (is_repeatable, is_replayed) = (false, false);
+        Reply { status, headers, body: Bytes::new(), is_repeatable, is_replayed }
     }
 
     pub fn repeatable(self) -> Reply {
@@ -188,6 +192,7 @@ pub fn no_store(mut reply: Reply) -> Reply {
 
 pub fn replayed(mut reply: Reply) -> Reply {
     reply.headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    reply.is_replayed = true;
     reply.repeatable()
 }
 

@@ -1,7 +1,9 @@
 //! Finds the resource that a path names. `find` shows all paths of the service.
 
+use crate::scope;
 use crate::version::Versioning;
 use http::Method;
+use model::caller::ADMIN;
 use model::problem::{Code, Problem};
 use model::schema::{Collection, CollectionIx, Mount, Schema};
 use percent_encoding::percent_decode_str;
@@ -23,7 +25,10 @@ pub enum Route {
     Errors,
     /// The changes of each version.
     Changelog,
-    Own(Own),
+    /// The login of the console.
+    Login,
+    /// A route of the service about itself, with the id in its path.
+    Own(Own, Option<String>),
     Channel(Channel),
     Resource(Target),
 }
@@ -49,21 +54,82 @@ impl Channel {
     }
 }
 
-/// Routes of an account about itself, below every mount.
+/// Routes of an account about itself, and of the service about its keys and accounts, below every
+/// mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     Account,
     VersionUsage,
+    Keys,
+    Key,
+    KeyRoll,
+    Accounts,
+    OneAccount,
+    Requests,
+    OneRequest,
+    Stats,
 }
 
 impl Own {
-    pub const ALL: [Own; 2] = [Own::Account, Own::VersionUsage];
+    pub const ALL: [Own; 10] = [
+        Own::Account,
+        Own::VersionUsage,
+        Own::Keys,
+        Own::Key,
+        Own::KeyRoll,
+        Own::Accounts,
+        Own::OneAccount,
+        Own::Requests,
+        Own::OneRequest,
+        Own::Stats,
+    ];
 
-    /// The last path segment, which is also the name of the scope.
-    pub fn name(self) -> &'static str {
+    /// The path below the mount. A segment in braces is an id.
+    pub fn template(self) -> &'static str {
         match self {
             Own::Account => "account",
             Own::VersionUsage => "version-usage",
+            Own::Keys => "keys",
+            Own::Key => "keys/{key_id}",
+            Own::KeyRoll => "keys/{key_id}/roll",
+            Own::Accounts => "accounts",
+            Own::OneAccount => "accounts/{account_id}",
+            Own::Requests => "requests",
+            Own::OneRequest => "requests/{request_id}",
+            Own::Stats => "stats",
+        }
+    }
+
+    /// The scope that a restricted key needs.
+    pub fn scope(self) -> &'static str {
+        match self {
+            Own::Account => scope::ACCOUNT,
+            Own::VersionUsage => scope::VERSION_USAGE,
+            Own::Keys | Own::Key | Own::KeyRoll | Own::Accounts | Own::OneAccount => ADMIN,
+            Own::Requests | Own::OneRequest => scope::REQUESTS,
+            Own::Stats => scope::STATS,
+        }
+    }
+
+    fn has_id(self) -> bool {
+        self.template().contains('{')
+    }
+
+    /// The route of a path below a mount, with the id in it.
+    fn find(path: &str) -> Option<(Own, Option<String>)> {
+        Own::ALL.into_iter().find_map(|own| Some((own, own.read(path)?)))
+    }
+
+    fn read(self, path: &str) -> Option<Option<String>> {
+        let (mut wanted, mut given) = (self.template().split('/'), path.split('/'));
+        let mut id = None;
+        loop {
+            match (wanted.next(), given.next()) {
+                (None, None) => return Some(id),
+                (Some(name), Some(text)) if name.starts_with('{') => id = Some(decode(text)?),
+                (Some(name), Some(text)) if name == text => {}
+                _ => return None,
+            }
         }
     }
 }
@@ -123,7 +189,8 @@ impl Mounted {
         let top = schema.routed().filter(|(_, collection)| collection.parent.is_none());
         let mut paths: Vec<_> =
             top.map(|(_, collection)| format!("{path}/{}", collection.name)).collect();
-        paths.extend(Own::ALL.map(|own| format!("{path}/{}", own.name())));
+        let own = Own::ALL.into_iter().filter(|own| !own.has_id());
+        paths.extend(own.map(|own| format!("{path}/{}", own.template())));
         let open = channels_below(schema, path).filter(|(_, channel)| channel.is_in(schema));
         paths.extend(open.map(|(path, _)| path));
         paths.sort();
@@ -175,6 +242,7 @@ impl Router {
             "/asyncapi.json" => return Ok(Route::AsyncApi),
             "/errors" => return Ok(Route::Errors),
             "/changelog" => return Ok(Route::Changelog),
+            "/console/login" => return Ok(Route::Login),
             _ => {}
         }
         for (place, mount) in self.mounts.iter().enumerate() {
@@ -182,8 +250,8 @@ impl Router {
             if let Some(target) = self.resource(place, rest) {
                 return Ok(Route::Resource(target));
             }
-            if let Some(own) = Own::ALL.into_iter().find(|own| own.name() == rest) {
-                return Ok(Route::Own(own));
+            if let Some((own, id)) = Own::find(rest) {
+                return Ok(Route::Own(own, id));
             }
         }
         let channel = self.channels.iter().find(|(known, _)| known == path);
@@ -228,7 +296,7 @@ impl Router {
         }
     }
 
-    fn unknown(&self, path: &str) -> Problem {
+    pub fn unknown(&self, path: &str) -> Problem {
         let asked = self.mounts.iter().find(|mount| path.starts_with(&mount.prefix));
         let names = &asked.unwrap_or(&self.mounts[0]).listed;
         let known: Vec<_> = self.schema.mounts.iter().map(|mount| mount.path.as_str()).collect();

@@ -3,6 +3,7 @@
 //! never the other way round.
 
 use crate::actions::Actions;
+use crate::activity::DeliveryFigures;
 use crate::admission::Admission;
 use crate::auth::Auth;
 use crate::body::Bodies;
@@ -12,6 +13,7 @@ use crate::error::Shape;
 use crate::in_flight::InFlight;
 use crate::key_status::KeyStatuses;
 use crate::limit::{Limiter, Moment};
+use crate::login::Login;
 use crate::metrics::{Metrics, RouteTable};
 use crate::token::Tokens;
 use crate::trace::Telemetry;
@@ -20,9 +22,11 @@ use crate::version::Versioning;
 use crate::{Outside, Settings};
 use http::HeaderValue;
 use live::Hub;
+use model::Scope;
 use model::schema::{Builtin, Collection, Schema};
 use std::sync::Arc;
 use store::Store;
+use store::cluster::Cluster;
 
 pub(crate) struct Services {
     pub schema: Arc<Schema>,
@@ -46,7 +50,14 @@ pub(crate) struct Services {
     pub cache_controls: Vec<Option<HeaderValue>>,
     /// Key that signs the cursors of lists.
     pub cursor_key: [u8; 32],
+    /// The login of the console.
+    pub login: Login,
+    /// The deliveries of one account and mode, which the engine counts.
+    pub delivery_figures: DeliveryFiguresOf,
 }
+
+/// Reads the deliveries of one account and mode.
+pub type DeliveryFiguresOf = Arc<dyn Fn(Scope) -> DeliveryFigures + Send + Sync>;
 
 /// Calls to the handlers of actions.
 pub(crate) struct Handlers {
@@ -67,15 +78,18 @@ pub(crate) struct Given {
     pub store: Arc<dyn Store>,
     pub outside: Arc<dyn Outside>,
     pub settings: Settings,
+    pub delivery_figures: DeliveryFiguresOf,
     pub hub: Arc<Hub>,
     pub actions: Arc<Actions>,
+    pub cluster: Arc<dyn Cluster>,
 }
 
 impl Services {
     pub fn new(given: Given) -> Result<Services, prometheus::Error> {
-        let Given { schema, store, outside, settings, hub, actions } = given;
+        let Given { schema, store, outside, settings, delivery_figures, hub, actions, cluster } =
+            given;
         let at = Moment { now: outside.now(), uptime: outside.uptime() };
-        let limiter = Arc::new(Limiter::new(settings.rate_limit, at));
+        let limiter = Arc::new(Limiter::new(settings.rate_limit, at, cluster));
         let versions = Arc::new(Versioning::new(&schema));
         let subjects = deprecation::subjects(&versions);
         let deprecations = Deprecations::new(&versions, &subjects);
@@ -107,6 +121,8 @@ impl Services {
             versions,
             cache_controls: schema.collections.iter().map(cache_control).collect(),
             cursor_key: store.cursor_key(),
+            delivery_figures,
+            login: Login::default(),
             schema,
             store,
             outside,

@@ -7,7 +7,8 @@ use crate::Outside;
 use model::Timestamp;
 use model::write::{Cause, Change, Precondition, Write};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use store::cluster::{Cluster, Holdings};
 use store::{Store, Timer};
 use tokio::task::JoinSet;
 
@@ -20,18 +21,27 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// others.
 const WHILE_BUSY: Duration = Duration::from_millis(20);
 
+/// The longest wait where several nodes share the timers.
+const AMONG_NODES: Duration = Duration::from_millis(500);
+
+/// The wait after a look that found none of the timers of this node: others may be about to fire
+/// what is due.
+const TIMERS_OF_OTHERS: Duration = Duration::from_millis(100);
+
 /// Runs until the task is dropped.
-pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
+pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>, cluster: Arc<dyn Cluster>) {
     let heartbeat = store.watchdog().watch("timers");
-    let mut set = store.timers();
+    let (mut set, held) = (store.timers(), cluster.holdings());
     let started_at = outside.now().0.saturating_sub(millis(outside.uptime()));
     loop {
         // Marked as seen before the query: a timer that is set during the query ends the wait
         // below.
         set.borrow_and_update();
         heartbeat.beat();
-        let wait = match run_due(&store, &*outside, started_at).await {
-            Ok(wait) => wait,
+        let holdings = held.borrow().clone();
+        let wait = match run_due(&store, &*outside, &holdings, started_at).await {
+            Ok((wait, 0)) if cluster.is_shared() => wait.max(TIMERS_OF_OTHERS),
+            Ok((wait, _)) => wait,
             Err(store::Error::Busy) => WHILE_BUSY,
             Err(error) => {
                 tracing::warn!(%error, "timed transitions are delayed");
@@ -42,6 +52,8 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
             continue;
         }
         heartbeat.rest();
+        // Buckets and their timers come from other nodes.
+        let wait = if cluster.is_shared() { wait.min(AMONG_NODES) } else { wait };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             changed = set.changed() => if changed.is_err() { return },
@@ -49,23 +61,26 @@ pub async fn run(store: Arc<dyn Store>, outside: Arc<dyn Outside>) {
     }
 }
 
-/// Commits the due transitions; returns the time until the next one.
+/// Commits the due transitions; returns the time until the next one, and how many there were.
 async fn run_due(
     store: &Arc<dyn Store>,
     outside: &dyn Outside,
+    holdings: &Holdings,
     started_at: i64,
-) -> Result<Duration, store::Error> {
+) -> Result<(Duration, usize), store::Error> {
     // Stored times never go backwards, so setting the clock back must not delay the timers that
     // start from them.
     let monotonic = started_at.saturating_add(millis(outside.uptime()));
     let now = Timestamp(outside.now().0.max(monotonic));
     let due = store.due(now, BATCH).await?;
     let mut writes = JoinSet::new();
-    for timer in due.timers {
+    // Timers of accounts that other nodes serve are theirs.
+    let serves = |timer: &Timer| holdings.serves(timer.scope, Instant::now());
+    for timer in due.timers.into_iter().filter(serves) {
         let (store, write) = (store.clone(), write(outside, timer));
         writes.spawn(async move { store.commit(write).await });
     }
-    let mut failure = None;
+    let (mut failure, count) = (None, writes.len());
     while let Some(done) = writes.join_next().await {
         match done {
             Ok(Ok(Ok(_))) => {}
@@ -84,7 +99,8 @@ async fn run_due(
         return Err(error);
     }
     let millis = due.next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0).max(0));
-    Ok(Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(LONGEST_WAIT))
+    let wait = Duration::from_millis(u64::try_from(millis).unwrap_or(0)).min(LONGEST_WAIT);
+    Ok((wait, count))
 }
 
 fn write(outside: &dyn Outside, timer: Timer) -> Write {

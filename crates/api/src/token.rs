@@ -347,6 +347,7 @@ mod tests {
             account: "acct_1".into(),
             key: "key_1".into(),
             grants,
+            admin: None,
             rate_limit: None,
         };
         let fields = body.as_object().unwrap().clone();

@@ -2,6 +2,7 @@
 //! access log. Each request is counted and logged exactly once: when it is answered, or when it is
 //! dropped because its client disconnected.
 
+use crate::activity::{Activity, ErrorNote, Noted, ShortText};
 use crate::auth::Identity;
 use crate::deprecation::{Deprecations, Headers, Part};
 use crate::error::Shape;
@@ -37,6 +38,8 @@ pub(crate) struct Trace {
     /// Index of the version of the response, once it is known.
     pub(crate) version: Option<usize>,
     pub(crate) identity: Option<Arc<Identity>>,
+    /// `Store::key_generation` before the caller was identified.
+    pub(crate) key_generation: u64,
     /// Whether the request is for a page that operators need.
     pub(crate) is_for_operators: bool,
     /// The slot of the request among those of its account.
@@ -48,7 +51,7 @@ pub(crate) struct Trace {
     pub(crate) page: Option<HeaderValue>,
     /// Whether the response depends on the origin.
     pub(crate) varies_by_origin: bool,
-    pub(crate) error: Option<String>,
+    pub(crate) error: Option<Arc<ErrorNote>>,
     /// Headers about deprecated parts.
     pub(crate) headers: Headers,
     /// Whether the request comes from a proxy that reads the feed of changes.
@@ -70,6 +73,7 @@ impl Trace {
             mount: None,
             version: None,
             identity: None,
+            key_generation: 0,
             is_for_operators: false,
             slot: None,
             body: None,
@@ -141,6 +145,7 @@ impl Trace {
 pub(crate) struct Telemetry {
     pub(crate) metrics: Metrics,
     pub(crate) log: Option<Arc<AccessLog>>,
+    pub(crate) activity: Activity,
     routes: RouteTable,
     outside: Arc<dyn Outside>,
     /// Random per process and followed by a counter: ids are unique without new entropy for each.
@@ -157,12 +162,32 @@ impl Telemetry {
     ) -> Telemetry {
         let id_prefix = format!("req_{}", keys::hex(&outside.entropy().0[..8]));
         let log = is_logged.then(Arc::default);
-        Telemetry { metrics, log, routes, outside, id_prefix, requests: AtomicU64::new(0) }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let (activity, requests) = (Activity::new(threads), AtomicU64::new(0));
+        Telemetry { metrics, log, activity, routes, outside, id_prefix, requests }
+    }
+
+    /// The number of a new request.
+    fn number(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A new id for a request.
     pub(crate) fn request_id(&self) -> Arc<str> {
-        let number = self.requests.fetch_add(1, Ordering::Relaxed);
+        self.id_of(self.number())
+    }
+
+    /// The number of the request with this id, if this process gave it.
+    pub(crate) fn number_of(&self, id: &str) -> Option<u64> {
+        let number = id.strip_prefix(&*self.id_prefix)?.parse().ok()?;
+        (*self.id_of(number) == *id).then_some(number)
+    }
+
+    pub(crate) fn route_name(&self, route: Option<RouteKey>) -> &str {
+        self.routes.of(route).name()
+    }
+
+    pub(crate) fn id_of(&self, number: u64) -> Arc<str> {
         let mut id = String::with_capacity(self.id_prefix.len() + 20);
         id.push_str(&self.id_prefix);
         id.push_str(itoa::Buffer::new().format(number));
@@ -179,6 +204,7 @@ impl Telemetry {
 pub(crate) struct Request {
     telemetry: Arc<Telemetry>,
     pub(crate) id: Arc<str>,
+    number: u64,
     pub(crate) shape: Shape,
     pub(crate) trace: Trace,
     began: Duration,
@@ -186,15 +212,17 @@ pub(crate) struct Request {
     uri: Uri,
     client: IpAddr,
     answered: bool,
+    pub(crate) is_replayed: bool,
 }
 
 impl Request {
     pub(crate) fn begin(telemetry: &Arc<Telemetry>, exchange: &Exchange, shape: Shape) -> Request {
         telemetry.metrics.begin();
-        let trace = telemetry.trace();
+        let (trace, number) = (telemetry.trace(), telemetry.number());
         Request {
             telemetry: telemetry.clone(),
-            id: telemetry.request_id(),
+            id: telemetry.id_of(number),
+            number,
             shape,
             began: trace.uptime,
             trace,
@@ -202,6 +230,7 @@ impl Request {
             uri: exchange.uri.clone(),
             client: exchange.client,
             answered: false,
+            is_replayed: false,
         }
     }
 
@@ -211,7 +240,27 @@ impl Request {
         let route = self.telemetry.routes.of(self.trace.route);
         self.telemetry.metrics.answered(route, self.method, status.as_u16(), took);
         self.log(status.as_u16(), took, bytes);
+        self.note(status.as_u16(), took);
         self.answered = true;
+    }
+
+    /// Keeps the request for its account. It is the last use of the trace: the identity moves.
+    fn note(&mut self, status: u16, took: Duration) {
+        let Some(identity) = self.trace.identity.take() else { return };
+        self.telemetry.activity.note(Noted {
+            number: self.number,
+            at: self.trace.now,
+            took,
+            method: self.method,
+            path: ShortText::new(self.uri.path()),
+            route: self.trace.route,
+            status,
+            version: self.trace.version.unwrap_or(0),
+            is_replayed: self.is_replayed,
+            client: self.client,
+            identity,
+            error: self.trace.error.take(),
+        });
     }
 
     fn took(&self) -> Duration {
@@ -232,7 +281,7 @@ impl Request {
             client: self.client,
             account: caller.map(|caller| caller.account.as_str()),
             key: caller.map(|caller| caller.key.as_str()),
-            error: self.trace.error.as_deref(),
+            error: self.trace.error.as_ref().map(|error| error.code.as_str()),
             backend: None,
         });
     }
@@ -246,10 +295,12 @@ impl Drop for Request {
                 true => (StatusCode::INTERNAL_SERVER_ERROR.as_u16(), "internal"),
                 false => (CLIENT_LEFT, "client_left"),
             };
-            self.trace.error = Some(error.to_owned());
+            self.trace.error = Some(Arc::new(ErrorNote::new(error, "")));
             let route = self.telemetry.routes.of(self.trace.route);
             self.telemetry.metrics.count(route, self.method, status);
-            self.log(status, self.took(), 0);
+            let took = self.took();
+            self.log(status, took, 0);
+            self.note(status, took);
         }
         self.telemetry.metrics.end();
     }

@@ -1,7 +1,7 @@
 //! Usage counts per account: requests in each version, and requests that use a deprecated
 //! collection or field, so that an operator knows when it can be removed. Every request counts, so
 //! counting is one addition and one store in memory. The counts are saved every few seconds and at
-//! shutdown.
+//! shutdown. The last use of each key is kept and saved here as well.
 
 use model::Timestamp;
 use model::schema::Deprecation;
@@ -18,6 +18,12 @@ use store::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 pub const MAX_ACCOUNTS: usize = 100_000;
 /// Interval between two saves. A crash loses at most this much.
 const INTERVAL: Duration = Duration::from_secs(5);
+/// The last use of a key is not stored again before this time has passed: a key that is used all
+/// the time costs one memory write per second, and one row per minute.
+const KEY_USE_MS: i64 = 1_000;
+const KEY_SAVE_MS: i64 = 60_000;
+/// The last use of a key is saved under this and its id. No collection is named `keys`.
+pub const KEY_SUBJECT: &str = "keys.";
 /// Label of the accounts without their own label in the metrics. No account id equals it: ids begin
 /// with `acct_`.
 pub const OTHER: &str = "other";
@@ -52,8 +58,37 @@ impl SubjectKind {
     }
 }
 
-/// The requests of one account, by subject.
-pub struct Usage(Box<[Count]>);
+/// The requests of one account, by subject, and the last use of its keys.
+#[derive(Default)]
+pub struct Usage {
+    counts: Box<[Count]>,
+    keys: Mutex<HashMap<String, Arc<KeyUse>>>,
+}
+
+/// When a key was last used, in milliseconds; 0 if never.
+#[derive(Default)]
+pub struct KeyUse {
+    last: AtomicI64,
+    saved: AtomicI64,
+}
+
+impl KeyUse {
+    /// Every request calls this, so it usually only reads.
+    pub fn note(&self, now: Timestamp) {
+        if now.0 - self.last.load(Ordering::Relaxed) >= KEY_USE_MS {
+            self.last.store(now.0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn last(&self) -> Option<Timestamp> {
+        let last = self.last.load(Ordering::Relaxed);
+        (last > 0).then_some(Timestamp(last))
+    }
+
+    fn is_saved(&self) -> bool {
+        self.last.load(Ordering::Relaxed) - self.saved.load(Ordering::Relaxed) < KEY_SAVE_MS
+    }
+}
 
 #[derive(Default)]
 struct Count {
@@ -76,12 +111,31 @@ impl Usage {
                 saved: AtomicU64::new(used.requests),
             }
         };
-        Usage(keys.iter().map(count).collect())
+        let used = saved.iter().filter_map(|used| {
+            let key = used.subject.strip_prefix(KEY_SUBJECT)?;
+            let (last, saved) = (AtomicI64::new(used.last.0), AtomicI64::new(used.last.0));
+            Some((key.to_owned(), Arc::new(KeyUse { last, saved })))
+        });
+        Usage { counts: keys.iter().map(count).collect(), keys: Mutex::new(used.collect()) }
+    }
+
+    /// The last use of a key; the same object for the same id.
+    pub fn key(&self, id: &str) -> Arc<KeyUse> {
+        let mut keys = self.keys.lock();
+        match keys.get(id) {
+            Some(known) => known.clone(),
+            None => keys.entry(id.to_owned()).or_default().clone(),
+        }
+    }
+
+    /// When a key was last used, without an entry for one that never was.
+    pub fn last_use(&self, key: &str) -> Option<Timestamp> {
+        self.keys.lock().get(key).and_then(|known| known.last())
     }
 
     /// Counts a request that used the subject at this index.
     pub fn count(&self, place: usize, now: Timestamp) {
-        if let Some(count) = self.0.get(place) {
+        if let Some(count) = self.counts.get(place) {
             count.requests.fetch_add(1, Ordering::Relaxed);
             count.last.store(now.0, Ordering::Relaxed);
         }
@@ -89,7 +143,7 @@ impl Usage {
 
     /// Requests that used a subject, and the time of the last one.
     pub fn of(&self, place: usize) -> (u64, Option<Timestamp>) {
-        let Some(count) = self.0.get(place) else { return (0, None) };
+        let Some(count) = self.counts.get(place) else { return (0, None) };
         let requests = count.requests.load(Ordering::Relaxed);
         let last = Timestamp(count.last.load(Ordering::Relaxed));
         (requests, (requests > 0).then_some(last))
@@ -97,7 +151,8 @@ impl Usage {
 
     /// Whether all counts are saved.
     fn is_saved(&self) -> bool {
-        self.0.iter().all(|count| count.added() == 0)
+        self.counts.iter().all(|count| count.added() == 0)
+            && self.keys.lock().values().all(|key| key.is_saved())
     }
 }
 
@@ -198,7 +253,7 @@ impl Usages {
         let saved = known.saved.iter().map(|saved| (saved.requests, saved.accounts));
         let mut totals: Vec<(u64, u64)> = saved.collect();
         for usage in known.accounts.values() {
-            for (total, count) in totals.iter_mut().zip(&usage.0) {
+            for (total, count) in totals.iter_mut().zip(&usage.counts) {
                 let added = count.added();
                 let is_new = added > 0 && count.saved.load(Ordering::Relaxed) == 0;
                 *total = (total.0 + added, total.1 + u64::from(is_new));
@@ -214,7 +269,7 @@ impl Usages {
         let Known { accounts, saved } = &mut *known;
         let Some(saved) = saved.get_mut(place) else { return Vec::new() };
         let added = accounts.iter().filter_map(|(account, usage)| {
-            let added = usage.0.get(place)?.added();
+            let added = usage.counts.get(place)?.added();
             (added > 0).then_some((account, added))
         });
         let added: Vec<(&String, u64)> = added.collect();
@@ -233,7 +288,7 @@ impl Usages {
     /// Requests that are not saved yet, which a crash would lose.
     pub fn unsaved(&self) -> u64 {
         let known = self.known.lock();
-        known.accounts.values().flat_map(|usage| &usage.0).map(Count::added).sum()
+        known.accounts.values().flat_map(|usage| &usage.counts).map(Count::added).sum()
     }
 
     /// Saves the new counts; counts that cannot be saved are tried again the next time.
@@ -252,8 +307,11 @@ impl Usages {
         for used in added {
             let place = self.keys.iter().position(|key| *key == used.subject);
             let usage = accounts.get(&used.account);
+            if let (Some(key), Some(usage)) = (used.subject.strip_prefix(KEY_SUBJECT), usage) {
+                usage.key(key).saved.store(used.last.0, Ordering::Relaxed);
+            }
             let (Some(place), Some(usage)) = (place, usage) else { continue };
-            let before = usage.0[place].saved.fetch_add(used.requests, Ordering::Relaxed);
+            let before = usage.counts[place].saved.fetch_add(used.requests, Ordering::Relaxed);
             let saved = &mut saved[place];
             saved.requests += used.requests;
             saved.accounts += u64::from(before == 0);
@@ -265,14 +323,23 @@ impl Usages {
     fn added(&self) -> Vec<Used> {
         let known = self.known.lock();
         let of_account = |(account, usage): (&String, &Arc<Usage>)| {
-            let counts = self.keys.iter().zip(&usage.0);
+            let counts = self.keys.iter().zip(&usage.counts);
             let counts = counts.map(|(key, count)| Used {
                 account: account.clone(),
                 subject: key.clone(),
                 requests: count.added(),
                 last: Timestamp(count.last.load(Ordering::Relaxed)),
             });
-            counts.filter(|used| used.requests > 0).collect::<Vec<_>>()
+            let mut added: Vec<Used> = counts.filter(|used| used.requests > 0).collect();
+            let keys = usage.keys.lock();
+            let unsaved = keys.iter().filter(|(_, key)| !key.is_saved());
+            added.extend(unsaved.map(|(id, key)| Used {
+                account: account.clone(),
+                subject: format!("{KEY_SUBJECT}{id}"),
+                requests: 1,
+                last: Timestamp(key.last.load(Ordering::Relaxed)),
+            }));
+            added
         };
         known.accounts.iter().flat_map(of_account).collect()
     }

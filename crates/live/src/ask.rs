@@ -121,6 +121,11 @@ impl SubscribeRequest {
         Ok(asked)
     }
 
+    /// Whether it continues after an event that is not known here: another server may know it.
+    pub fn is_ahead_of(&self, newest: i64) -> bool {
+        matches!(self.since, Some(ResumePoint::After(seq)) if seq > newest)
+    }
+
     /// Where it begins in a log that ends at `newest`.
     pub fn begin(&self, newest: i64) -> StartPosition {
         let fresh = StartPosition { cursor: newest, gap: None, resumes: false };

@@ -269,6 +269,11 @@ impl Ephemeral {
         Ephemeral { scope, kind, from, about: None, sse, socket, members }
     }
 
+    /// Members of the message after its type.
+    pub fn members(&self) -> &str {
+        &self.members
+    }
+
     pub fn about(self, about: Option<String>) -> Ephemeral {
         Ephemeral { about: about.map(String::into_boxed_str), ..self }
     }

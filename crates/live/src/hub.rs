@@ -5,15 +5,16 @@ use crate::conversions::Conversions;
 use crate::entry::{Codec, Entry, Ephemeral};
 use crate::ephemeral::EphemeralBuffers;
 use crate::interest::Interests;
+use crate::kind::Kind;
 use crate::limits::Limits;
 use crate::metrics::{Channel, Metrics};
 use crate::position::Epoch;
-use crate::presence::Presence;
+use crate::presence::{self, Presence};
 use crate::readers::Readers;
 use crate::ring::Ring;
 use crate::shard::{Shard, TICK};
 use model::event::Event;
-use model::schema::Schema;
+use model::schema::{Builtin, CollectionIx, Schema};
 use model::version::Versions;
 use model::webhook::pattern;
 use model::{Scope, Timestamp};
@@ -23,6 +24,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use store::cluster::{Cluster, PresentUser, Relayed};
 use store::{Error, Follower, Store};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
@@ -52,6 +54,7 @@ pub struct Hub {
     pub codec: Arc<Codec>,
     pub limits: Limits,
     pub store: StoreRef,
+    cluster: ClusterRef,
     pub ring: Ring,
     pub ephemeral: EphemeralBuffers,
     pub presence: Presence,
@@ -68,6 +71,9 @@ pub struct Hub {
     connections: AtomicU32,
     chance: AtomicU64,
     clock: AtomicU64,
+    /// The collection of the keys, and `Store::key_generation` at the last tick.
+    keys: CollectionIx,
+    key_generation: AtomicU64,
 }
 
 /// A store, for structs with `Debug`.
@@ -80,15 +86,28 @@ impl std::fmt::Debug for StoreRef {
     }
 }
 
+/// The other nodes, for structs with `Debug`.
+#[derive(Clone)]
+struct ClusterRef(Arc<dyn Cluster>);
+
+impl std::fmt::Debug for ClusterRef {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("Cluster")
+    }
+}
+
 #[derive(Debug, Default)]
 struct ConnectionCounts {
     all: usize,
-    accounts: HashMap<i64, usize>,
+    accounts: HashMap<i64, PerChannel>,
 }
 
+/// Connections by channel, in the order of `Channel`.
+pub type PerChannel = [usize; 3];
+
 impl ConnectionCounts {
-    fn admit(&mut self, account: i64, limits: &Limits) -> Result<(), Full> {
-        let own = self.accounts.get(&account).copied().unwrap_or(0);
+    fn admit(&mut self, account: i64, channel: Channel, limits: &Limits) -> Result<(), Full> {
+        let own: usize = self.of(account).iter().sum();
         let reserved = match own < limits.max_connections / SMALL {
             true => 0,
             false => limits.max_connections / RESERVED,
@@ -100,15 +119,19 @@ impl ConnectionCounts {
             return Err(Full::Account);
         }
         self.all += 1;
-        *self.accounts.entry(account).or_default() += 1;
+        self.accounts.entry(account).or_default()[channel as usize] += 1;
         Ok(())
     }
 
-    fn leave(&mut self, account: i64) {
+    fn of(&self, account: i64) -> PerChannel {
+        self.accounts.get(&account).copied().unwrap_or_default()
+    }
+
+    fn leave(&mut self, account: i64, channel: Channel) {
         self.all -= 1;
         if let Some(own) = self.accounts.get_mut(&account) {
-            *own -= 1;
-            if *own == 0 {
+            own[channel as usize] -= 1;
+            if *own == PerChannel::default() {
                 self.accounts.remove(&account);
             }
         }
@@ -150,6 +173,7 @@ impl Hub {
     pub async fn new(
         schema: Arc<Schema>,
         store: Arc<dyn Store>,
+        cluster: Arc<dyn Cluster>,
         limits: Limits,
         seed: u64,
     ) -> Result<Hub, Error> {
@@ -157,6 +181,7 @@ impl Hub {
         let preload = i64::try_from(limits.preload).unwrap_or(i64::MAX);
         let oldest = store.oldest().await?;
         let begin = (newest - preload).max(oldest - 1).max(0);
+        let keys = schema.own(Builtin::Key);
         Ok(Hub {
             number: HUBS.fetch_add(1, Relaxed),
             codec: Arc::new(Codec {
@@ -178,14 +203,17 @@ impl Hub {
             connections: AtomicU32::new(0),
             chance: AtomicU64::new(seed),
             clock: AtomicU64::new(0),
+            keys,
+            key_generation: AtomicU64::new(store.key_generation()),
             store: StoreRef(store),
+            cluster: ClusterRef(cluster),
             limits,
         })
     }
 
     /// Follows the log and keeps the clock, until it is dropped.
     pub async fn run(self: Arc<Hub>) {
-        tokio::join!(self.follow(), self.keep_time());
+        tokio::join!(self.follow(), self.keep_time(), self.hear());
     }
 
     /// Follows the log. Without connections it waits, so that writers are not slowed down by a read
@@ -300,8 +328,40 @@ impl Hub {
         !pattern::is_internal(&self.codec.schema, collection)
     }
 
-    /// Sends an ephemeral message to the connections that are there.
+    /// Passes on the messages of other nodes, and announces users who came or went in the cluster.
+    async fn hear(&self) {
+        loop {
+            for message in self.cluster.0.relayed().await {
+                let ephemeral = match message {
+                    Relayed::Typing { scope, about, members } => {
+                        Ephemeral::new(scope, Kind::Typing, None, members).about(about)
+                    }
+                    Relayed::Online { scope, user, online } => {
+                        presence::announcement(scope, &user, online)
+                    }
+                };
+                let account = ephemeral.scope.account_number();
+                if self.counts.lock().accounts.contains_key(&account) {
+                    self.publish_here(ephemeral);
+                }
+            }
+            yield_now().await;
+        }
+    }
+
+    /// Sends an ephemeral message to the connections that are there, at all nodes.
     pub fn publish(&self, ephemeral: Ephemeral) {
+        if self.cluster.0.is_shared() {
+            self.cluster.0.relay(Relayed::Typing {
+                scope: ephemeral.scope,
+                about: ephemeral.about.as_deref().map(str::to_owned),
+                members: ephemeral.members().to_owned(),
+            });
+        }
+        self.publish_here(ephemeral);
+    }
+
+    fn publish_here(&self, ephemeral: Ephemeral) {
         let scope = ephemeral.scope;
         self.ephemeral.push(ephemeral, self.clock.load(Relaxed));
         self.report(&[scope], None);
@@ -313,15 +373,35 @@ impl Hub {
         }
     }
 
+    /// Grows when a key of this account and mode changes.
+    pub fn keys_seq(&self, scope: Scope) -> i64 {
+        self.store.0.collection_seq(scope, self.keys)
+    }
+
+    /// Has the connections of accounts look at their keys, if these have changed: also those on
+    /// which nothing happens. At most once in each tick, and never those of other accounts.
+    fn recheck_keys(&self) {
+        let generation = self.store.0.key_generation();
+        if self.key_generation.swap(generation, Relaxed) == generation {
+            return;
+        }
+        for shard in &*self.shards.lock() {
+            shard.recheck_keys(|scope| self.keys_seq(scope));
+        }
+    }
+
     /// Announces users who did not reconnect, and drops old messages.
     async fn sweep(&self) {
+        self.recheck_keys();
         let now = self.clock.fetch_add(1, Relaxed) + 1;
         loop {
             let gone = self.presence.sweep(now);
             if gone.is_empty() {
                 break;
             }
-            gone.into_iter().for_each(|one| self.publish(one));
+            for (scope, user) in gone {
+                self.changed(scope, &user, Some(false));
+            }
             yield_now().await;
         }
         let counts = self.counts.lock();
@@ -398,7 +478,7 @@ impl Hub {
         let mut counts = self.counts.lock();
         let admitted = match self.is_leaving() {
             true => Err(Full::Server),
-            false => counts.admit(account, &self.limits),
+            false => counts.admit(account, channel, &self.limits),
         };
         if let Err(full) = admitted {
             self.metrics.refused.fetch_add(1, Relaxed);
@@ -411,11 +491,38 @@ impl Hub {
         Ok(Ticket { hub: self.clone(), account, channel })
     }
 
+    /// The open connections of an account.
+    pub fn connections_of(&self, account: i64) -> PerChannel {
+        self.counts.lock().of(account)
+    }
+
+    /// The connections of a user at this node have changed; the user came or went, if they did.
+    fn changed(&self, scope: Scope, user: &str, online: Option<bool>) {
+        if self.cluster.0.is_shared() {
+            // It is announced when no other node has the user.
+            self.cluster.0.set_present(scope, user, self.presence.of(scope, user));
+        } else if let Some(online) = online {
+            self.publish_here(presence::announcement(scope, user, online));
+        }
+    }
+
+    /// Who is online, by name, and how many in all. While the database does not answer: at this
+    /// node.
+    pub async fn present(&self, scope: Scope) -> (Vec<PresentUser>, usize) {
+        match self.cluster.0.present(scope, presence::MAX_SHOWN).await {
+            Ok(Some(everywhere)) => everywhere,
+            Ok(None) => self.presence.list(scope),
+            Err(error) => {
+                tracing::warn!(%error, "presence of this node only");
+                self.presence.list(scope)
+            }
+        }
+    }
+
     /// Marks a user as online, until the guard is dropped.
     pub fn mark_online(self: &Arc<Hub>, scope: Scope, user: &str, now: Timestamp) -> OnlineGuard {
-        if let Some(announcement) = self.presence.enter(scope, user, now) {
-            self.publish(announcement);
-        }
+        let came = self.presence.enter(scope, user, now);
+        self.changed(scope, user, came.then_some(true));
         OnlineGuard { hub: self.clone(), scope, user: user.into() }
     }
 }
@@ -437,7 +544,7 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.hub.metrics.closed(self.channel);
-        self.hub.counts.lock().leave(self.account);
+        self.hub.counts.lock().leave(self.account, self.channel);
     }
 }
 
@@ -455,6 +562,7 @@ impl Drop for OnlineGuard {
         let now = self.hub.clock.load(Relaxed);
         let away_at = now + 1 + u64::try_from(grace).unwrap_or(0);
         self.hub.presence.leave(self.scope, &self.user, away_at);
+        self.hub.changed(self.scope, &self.user, None);
     }
 }
 
@@ -470,7 +578,7 @@ mod tests {
         let mut fill = |account: i64| {
             let (mut count, mut full) = (0, None);
             while full.is_none() {
-                full = counts.admit(account, &limits).err();
+                full = counts.admit(account, Channel::Sse, &limits).err();
                 count += usize::from(full.is_none());
             }
             (count, full)
@@ -483,7 +591,8 @@ mod tests {
         }
         assert_eq!(fill(13), (0, Some(Full::Server)));
         for (account, count) in counts.accounts.clone() {
-            (0..count).for_each(|_| counts.leave(account));
+            let count: usize = count.iter().sum();
+            (0..count).for_each(|_| counts.leave(account, Channel::Sse));
         }
         assert_eq!((counts.all, counts.accounts.len()), (0, 0));
     }

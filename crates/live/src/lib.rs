@@ -38,13 +38,13 @@ pub use ask::{
 };
 pub use bounds::Bounds;
 pub use conversions::{Conversions, INLINE_UNITS};
-pub use hub::{Full, Hub};
+pub use hub::{Full, Hub, PerChannel};
 pub use interest::{Interest, Permit};
 pub use kind::{EPHEMERAL, TYPING};
 pub use limits::Limits;
 pub use permission::check_token;
 pub use poll::{LIMIT as POLL_LIMIT, PollRequest, PollResponse, Polled, hold_time, poll};
 pub use position::{Epoch, Position, ResumePoint};
-pub use presence::{Present, SCOPE as PRESENCE_SCOPE};
+pub use presence::SCOPE as PRESENCE_SCOPE;
 pub use socket::{PROTOCOL, PendingPost, Posted, RecordWriter, admit, open as open_socket};
 pub use sse::{headers as sse_headers, open as open_sse, retry_later};

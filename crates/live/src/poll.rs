@@ -1,6 +1,6 @@
 //! Short and long polls of a feed: the records after a place, at once or as soon as there are some.
 
-use crate::ask::{ChannelCaller, VERSION, invalid, place};
+use crate::ask::{ChannelCaller, VERSION, Validity, ValidityCheck, invalid, place};
 use crate::conversions::INLINE_UNITS;
 use crate::entry::Entry;
 use crate::hub::{Full, Hub, OnlineGuard, Ticket};
@@ -55,6 +55,11 @@ pub enum Polled {
 }
 
 impl PollRequest {
+    /// Whether it continues after an event that is not known here: another server may know it.
+    pub fn is_ahead_of(&self, newest: i64) -> bool {
+        matches!(self.since, ResumePoint::After(seq) if seq > newest)
+    }
+
     pub fn read(
         feed: CollectionIx,
         epoch: Epoch,
@@ -140,8 +145,19 @@ pub async fn poll(
     let end = caller.expires_in.map_or(u32::MAX, |end| ticks(end).saturating_sub(2));
     let patience = ticks(timeout).min(end);
     let (cursor, _online) = (newest, online);
-    let held =
-        WaitingPoll { slot, interests, cursor, asking, patience, end: None, ticket, _online };
+    let (validity, generation) = (caller.validity.clone(), caller.key_generation);
+    let held = WaitingPoll {
+        slot,
+        interests,
+        cursor,
+        asking,
+        patience,
+        end: None,
+        validity,
+        generation,
+        ticket,
+        _online,
+    };
     Ok(Polled::Waiting(Box::new(held)))
 }
 
@@ -232,6 +248,9 @@ pub struct WaitingPoll {
     /// Ticks to wait, and the one at which that is over.
     patience: u32,
     end: Option<u32>,
+    /// The credentials, and `Store::key_generation` when they were checked.
+    validity: Arc<dyn ValidityCheck>,
+    generation: u64,
     ticket: Ticket,
     _online: Option<OnlineGuard>,
 }
@@ -245,7 +264,14 @@ struct Looked {
 impl WaitingPoll {
     /// The records, or none when the time is over.
     pub async fn wait(mut self: Box<WaitingPoll>) -> PollResponse {
-        match poll_fn(|cx| self.look(cx)).await {
+        let looked = poll_fn(|cx| self.look(cx)).await;
+        // The next poll of a client whose key was revoked is refused.
+        if self.ticket.hub().store.0.key_generation() != self.generation
+            && self.validity.check().await == Validity::Revoked
+        {
+            return PollResponse { body: "[]".into(), position: self.cursor, gap: false };
+        }
+        match looked {
             Some(Looked { found, position }) => {
                 let body = match found.is_empty() {
                     true => "[]".into(),

@@ -1,5 +1,6 @@
 //! Who is online: users by account and mode, however many connections each has. That a user
-//! comes or goes is announced once; one who reconnects within the grace time was never away.
+//! comes or goes is announced once; one who reconnects within the grace time was never away. These
+//! are the users of this node; where there are others, `store::cluster` puts them together.
 
 use crate::entry::Ephemeral;
 use crate::kind::Kind;
@@ -8,6 +9,7 @@ use model::{Scope, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use store::cluster::{PresentHere, PresentUser};
 
 /// Users shown in one answer; above, they are only counted.
 pub const MAX_SHOWN: usize = 1000;
@@ -40,28 +42,20 @@ struct User {
     away_at: Option<u64>,
 }
 
-/// A user who is online, as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Present {
-    pub user: String,
-    pub connections: usize,
-    pub since: Timestamp,
-}
-
 impl Presence {
-    /// One more connection of a user; the announcement, if it is the first.
-    pub fn enter(&self, scope: Scope, user: &str, now: Timestamp) -> Option<Ephemeral> {
+    /// One more connection of a user; whether it is the first.
+    pub fn enter(&self, scope: Scope, user: &str, now: Timestamp) -> bool {
         let mut state = self.state.lock();
         let users = state.users.entry(scope).or_default();
         if let Some(known) = users.get_mut(user) {
             known.connections += 1;
             known.away_at = None;
-            return None;
+            return false;
         }
         let new = User { connections: 1, since: now, away_at: None };
         users.insert(user.to_owned(), new);
         self.count.fetch_add(1, Relaxed);
-        Some(announcement(scope, user, true))
+        true
     }
 
     /// One connection fewer. After the last one the user has until `away_at` to come back, which
@@ -78,8 +72,8 @@ impl Presence {
         }
     }
 
-    /// Announces those who did not come back, some at a time.
-    pub fn sweep(&self, now: u64) -> Vec<Ephemeral> {
+    /// Removes those who did not come back, some at a time.
+    pub fn sweep(&self, now: u64) -> Vec<(Scope, String)> {
         let mut gone = Vec::new();
         let mut state = self.state.lock();
         let State { users, leaving } = &mut *state;
@@ -91,7 +85,7 @@ impl Presence {
             // Unless they came back, and perhaps left again.
             if known.get(&user).is_some_and(|user| user.away_at == Some(away_at)) {
                 known.remove(&user);
-                gone.push(announcement(scope, &user, false));
+                gone.push((scope, user));
             }
             if known.is_empty() {
                 users.remove(&scope);
@@ -102,11 +96,18 @@ impl Presence {
         gone
     }
 
-    /// Who is online, by name, and how many in all.
-    pub fn list(&self, scope: Scope) -> (Vec<Present>, usize) {
+    /// A user of this node.
+    pub fn of(&self, scope: Scope, user: &str) -> Option<PresentHere> {
+        let state = self.state.lock();
+        let User { connections, since, .. } = *state.users.get(&scope)?.get(user)?;
+        Some(PresentHere { connections, since })
+    }
+
+    /// Who is online at this node, by name, and how many in all.
+    pub fn list(&self, scope: Scope) -> (Vec<PresentUser>, usize) {
         let state = self.state.lock();
         let Some(users) = state.users.get(&scope) else { return (Vec::new(), 0) };
-        let shown = |(user, known): (&String, &User)| Present {
+        let shown = |(user, known): (&String, &User)| PresentUser {
             user: user.clone(),
             connections: known.connections,
             since: known.since,
@@ -119,7 +120,8 @@ impl Presence {
     }
 }
 
-fn announcement(scope: Scope, user: &str, online: bool) -> Ephemeral {
+/// The message that a user came or went.
+pub fn announcement(scope: Scope, user: &str, online: bool) -> Ephemeral {
     let mut members = String::from("\"user\":");
     push_text(&mut members, user);
     members.push_str(if online { ",\"online\":true" } else { ",\"online\":false" });
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn a_user_with_many_tabs_is_announced_once_online_and_once_offline() {
         let presence = Presence::default();
-        let enter = || presence.enter(SCOPE, "ann", Timestamp(5)).is_some();
+        let enter = || presence.enter(SCOPE, "ann", Timestamp(5));
         assert!(enter());
         assert!(!enter());
         presence.leave(SCOPE, "ann", 10);
@@ -169,10 +171,10 @@ mod tests {
     #[test]
     fn accounts_and_modes_are_apart() {
         let presence = Presence::default();
-        assert!(presence.enter(SCOPE, "ann", Timestamp(5)).is_some());
-        assert!(presence.enter(Scope(3), "ann", Timestamp(6)).is_some());
+        assert!(presence.enter(SCOPE, "ann", Timestamp(5)));
+        assert!(presence.enter(Scope(3), "ann", Timestamp(6)));
         let (list, count) = presence.list(SCOPE);
-        let ann = Present { user: "ann".into(), connections: 1, since: Timestamp(5) };
+        let ann = PresentUser { user: "ann".into(), connections: 1, since: Timestamp(5) };
         assert_eq!((list, count), (vec![ann], 1));
     }
 }

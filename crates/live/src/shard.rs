@@ -74,6 +74,8 @@ pub struct State {
 #[derive(Debug)]
 struct Account {
     subscribers: usize,
+    /// What `Shard::recheck_keys` saw last.
+    keys_seq: i64,
     /// How many of them name the parent of a record.
     by_parent: usize,
     /// Events up to here were tested against every interest.
@@ -198,6 +200,32 @@ impl Shard {
         }
     }
 
+    /// Wakes the connections of the accounts whose keys have changed, some at a time. `seq` grows
+    /// with the changes of an account's keys.
+    pub fn recheck_keys(&self, seq: impl Fn(Scope) -> i64) {
+        let mut state = self.state.lock();
+        let State { subscribers, index, accounts, due, now, .. } = &mut *state;
+        for (scope, account) in accounts {
+            let seq = seq(*scope);
+            if std::mem::replace(&mut account.keys_seq, seq) == seq {
+                continue;
+            }
+            for key in index.under(index::everyone(*scope)) {
+                let key = key as usize;
+                // One that is to close keeps its tick.
+                if let Some(subscriber) = subscribers.get_mut(key).filter(|one| !one.called) {
+                    subscriber.due = *now;
+                    due.push_back(key);
+                }
+            }
+        }
+        let has_work = !state.due.is_empty();
+        drop(state);
+        if has_work {
+            self.news.notify_one();
+        }
+    }
+
     /// Closes every connection, each at a tick of its own within the window.
     pub fn drain(&self, window: Duration, mut chance: impl FnMut() -> u64) {
         let mut state = self.state.lock();
@@ -291,6 +319,7 @@ impl State {
         let scope = interests.scope;
         let account = self.accounts.entry(scope).or_insert_with(|| Account {
             subscribers: 0,
+            keys_seq: i64::MIN,
             by_parent: 0,
             seen: ring.head(),
             heard: ephemeral.newest(scope),
@@ -316,6 +345,14 @@ impl State {
             filed: u32::MAX,
             number,
         })
+    }
+
+    /// Notes the state of an account's keys for its first connection, which looks at them itself
+    /// when it begins.
+    pub fn note_keys(&mut self, scope: Scope, seq: i64) {
+        if let Some(account) = self.accounts.get_mut(&scope) {
+            account.keys_seq = if account.keys_seq == i64::MIN { seq } else { account.keys_seq };
+        }
     }
 
     /// Whether the pump must be started.

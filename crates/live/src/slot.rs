@@ -34,7 +34,9 @@ impl Slot {
         let number = hub.next_connection();
         let shard = Shard::here(hub);
         let mut state = shard.lock();
+        let scope = interests.scope;
         let key = state.add(interests, cursor, number, (&hub.ring, &hub.ephemeral));
+        state.note_keys(scope, hub.keys_seq(scope));
         state.subscribers[key].called = hub.is_leaving();
         if state.begins() {
             tokio::spawn(pump(hub.clone(), shard.clone()));

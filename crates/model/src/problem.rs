@@ -152,6 +152,11 @@ catalogue! {
          first."
     TooManyRecords "too_many_records"
         "There are as many records of this kind as there may be. Delete some first."
+    OwnAccess "own_access"
+        "The request would end the access of the key or account that makes it. Use another key, \
+         or confirm it as the message says."
+    AccountInUse "account_in_use"
+        "The account still has records or active keys. Delete and revoke them first."
     IdempotencyKeyReused "idempotency_key_reused"
         "The Idempotency-Key was used for another request. Use a new key."
     IdempotencyKeyInUse "idempotency_key_in_use"

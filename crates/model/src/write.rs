@@ -1,6 +1,8 @@
 //! One write to a store, and its result. The store runs `decide` inside its transaction; all
 //! business rules are here or in `decide`.
 
+pub use crate::cause::Cause;
+
 use crate::caller::Scope;
 use crate::id::Entropy;
 use crate::problem::{Problem, Violation};
@@ -8,7 +10,6 @@ use crate::record::{Fields, Record};
 use crate::schema::{Collection, CollectionIx};
 use crate::time::Timestamp;
 use crate::version::{Lens, View};
-use core::net::IpAddr;
 use std::sync::Arc;
 
 /// A request to change one record.
@@ -130,15 +131,6 @@ pub struct Idempotency {
     pub key: String,
     /// Digest of method, path, query, body and version: the same key must come with the same one.
     pub fingerprint: [u8; 32],
-}
-
-/// The cause of a write. All but the client goes into the event's `request`.
-#[derive(Clone, Debug, Default)]
-pub struct Cause {
-    pub request: Option<String>,
-    pub idempotency_key: Option<String>,
-    /// Who asked, for rules; none where the service acts by itself.
-    pub client: Option<IpAddr>,
 }
 
 /// The response to a committed (or replayed) write. Rendered by `api::respond`, stored for replays.

@@ -1,7 +1,5 @@
 //! Explains what the proxy does with a request, without sending it: `restive proxy explain`.
 
-use std::fmt::Write as _;
-
 use http::{Method, Uri};
 use wire::outgoing::{Protocol, ProxyProtocol};
 
@@ -14,8 +12,11 @@ use crate::route::{self, Routes};
 const SHARED: &str =
     "clients of a restive backend with the same credential and filter share an event stream";
 
-/// A text for people; an error is a reason why the request would not be routed.
-pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, String> {
+/// A fact and its value. A fact may have several.
+pub type Row = (&'static str, String);
+
+/// What happens, in order; an error is a reason why the request would not be routed.
+pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<Vec<Row>, String> {
     let host = url.authority().map(|authority| authority.as_str()).unwrap_or_default();
     let normal = route::normal(url.path());
     let bad_path = |_| "400: the path has several readings, or invalid escapes".to_owned();
@@ -26,7 +27,7 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
     let site = routes.site(host).ok_or(format!("421: no site has the host `{host}`"))?;
     let served = site.route(path).map_err(bad_path)?;
     let route = &served.ok_or(format!("404: no route matches `{path}`"))?.route;
-    let mut out = String::new();
+    let mut out = Vec::new();
     row(&mut out, "site", &site.name);
     row(&mut out, "route", &route.path.to_string());
     match &route.action {
@@ -84,9 +85,8 @@ pub fn explain(config: Config, method: &Method, url: &Uri) -> Result<String, Str
     Ok(out)
 }
 
-fn row(out: &mut String, name: &str, value: &str) {
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "{name:<12}{value}");
+fn row(out: &mut Vec<Row>, name: &'static str, value: &str) {
+    out.push((name, value.to_owned()));
 }
 
 fn protocol(group: &Group) -> &'static str {
@@ -100,7 +100,7 @@ fn protocol(group: &Group) -> &'static str {
 }
 
 /// What the cache does with the request, and the key by which it stores the response.
-fn describe_cache(out: &mut String, route: &Route, method: &Method, url: &Uri, path: &str) {
+fn describe_cache(out: &mut Vec<Row>, route: &Route, method: &Method, url: &Uri, path: &str) {
     if !route.cache || is_long_poll(method, url) {
         return row(out, "cache", "off");
     }
@@ -134,7 +134,7 @@ fn describe_cors(cors: &Cors) -> String {
     format!("{}{credentials}", origins.collect::<Vec<_>>().join(", "))
 }
 
-fn describe_edits(out: &mut String, route: &Route) {
+fn describe_edits(out: &mut Vec<Row>, route: &Route) {
     for (name, Edits { remove, set }) in
         [("request", &route.request_headers), ("response", &route.response_headers)]
     {

@@ -2,33 +2,42 @@
 
 use crate::args::{Accounts, AccountsCommand};
 use crate::data;
+use crate::output::print_json;
 use crate::outside::System;
 use api::keys::{Keyring, NewKey};
 use model::record::Record;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub fn run(accounts: Accounts) -> anyhow::Result<()> {
     match accounts.command {
-        AccountsCommand::Create { data, name } => {
-            let (schema, store) = data::attach(&data.data)?;
+        AccountsCommand::Create { data, name, output } => {
+            let (schema, store) = data::attach(&data)?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
             data::block_on(async {
                 let account = keyring.create_account(&name).await?;
-                println!("account  {}  {name}", account.id);
-                for (mode, livemode) in [("test", false), ("live", true)] {
-                    let key = keyring.create_key(&account, livemode, NewKey::default()).await?;
-                    println!("{mode} key {}", key.secret);
+                let test = keyring.create_key(&account, false, NewKey::default()).await?.secret;
+                let live = keyring.create_key(&account, true, NewKey::default()).await?.secret;
+                if output.json {
+                    let mut shown = object(&account);
+                    shown["keys"] = json!({ "test": test, "live": live });
+                    return print_json(&shown);
                 }
+                println!("account  {}  {name}", account.id);
+                println!("test key {test}\nlive key {live}");
                 println!("The keys are shown only once; the server stores only their digests.");
                 Ok(())
             })
         }
-        AccountsCommand::List { data } => {
-            let (schema, store) = data::attach(&data.data)?;
+        AccountsCommand::List { data, output } => {
+            let (schema, store) = data::attach(&data)?;
             let keyring = Keyring { schema: &schema, store: &*store, outside: &System::new() };
             data::block_on(async {
+                let accounts = keyring.accounts().await?;
+                if output.json {
+                    return print_json(&list(accounts.iter().map(object).collect()));
+                }
                 println!("{:<36}{:<26}NAME", "ID", "CREATED");
-                for account in keyring.accounts().await? {
+                for account in accounts {
                     let fields = account.fields();
                     let text = |name: &str| text_of(&fields, name);
                     println!("{:<36}{:<26}{}", account.id, text("created_at"), text("name"));
@@ -37,6 +46,15 @@ pub fn run(accounts: Accounts) -> anyhow::Result<()> {
             })
         }
     }
+}
+
+fn object(account: &Record) -> Value {
+    Value::Object(account.fields())
+}
+
+/// A list in JSON, as the API writes it.
+pub fn list(data: Vec<Value>) -> Value {
+    json!({ "object": "list", "data": data })
 }
 
 /// The text of a field in a table.

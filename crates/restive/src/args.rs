@@ -1,17 +1,22 @@
 //! The command line and the `RESTIVE_*` variables, as given. Each sub-command interprets its own
 //! arguments.
 
+pub mod cluster;
+pub mod logging;
 pub mod receive;
+mod remote;
+mod storage;
 pub mod verify;
 
+pub use remote::{Listen, Remote, Trigger};
+pub use storage::{Data, Storage};
+
 use crate::moment::Moment;
-use crate::route::{Route, Target};
 use clap::builder::BoolishValueParser;
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use model::evolve;
-use serde_json::Value;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
 use wire::Networks;
 
 /// Turns a schema file into a complete REST service.
@@ -44,6 +49,8 @@ pub enum Command {
     Accounts(Accounts),
     /// Create, list, revoke and roll API keys
     Keys(Keys),
+    /// Show the nodes that share a database
+    Cluster(cluster::Cluster),
     /// Print the OpenAPI 3.1 document of a schema
     Openapi(Openapi),
     /// Print the AsyncAPI 3.0 document of the live channels of a schema
@@ -52,6 +59,8 @@ pub enum Command {
     Generate(Generate),
     /// Write a consistent copy of the database, even while the server runs
     Backup(Backup),
+    /// Put a backup in the place of the database, while no server runs
+    Restore(Restore),
     /// Follow the event log, or show one event
     Events(Events),
     /// Send stored events to a webhook endpoint again
@@ -60,6 +69,10 @@ pub enum Command {
     Listen(Listen),
     /// Cause an event of a type on a server, with sample data
     Trigger(Trigger),
+    /// Check what a server needs: schema, data, disk, clock, port, certificate
+    Doctor(Box<Doctor>),
+    /// Print a script that completes commands and options in a shell
+    Completions(Completions),
 }
 
 impl Command {
@@ -70,21 +83,32 @@ impl Command {
     }
 }
 
-/// The data folder.
-#[derive(Arguments, Clone)]
-pub struct Data {
-    /// Folder that holds the database
-    #[arg(long, value_name = "DIR", env = "RESTIVE_DATA", default_value = "./restive-data")]
-    pub data: PathBuf,
+/// The form of what a command prints.
+#[derive(Arguments, Clone, Copy)]
+pub struct AsJson {
+    /// Print JSON, for programs
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The schema file.
 #[derive(Arguments, Clone)]
 pub struct SchemaFile {
-    /// Schema file [default: the built-in bookshop]
+    /// Schema file [default: ./restive.toml if it exists, else the built-in bookshop]
     #[arg(long, value_name = "FILE", env = "RESTIVE_SCHEMA")]
     pub schema: Option<PathBuf>,
 }
+
+impl SchemaFile {
+    /// The file that was given, or the one in this folder, if there is one.
+    pub fn or_local(&self) -> SchemaFile {
+        let local = || Path::new(LOCAL_SCHEMA).is_file().then(|| PathBuf::from(LOCAL_SCHEMA));
+        SchemaFile { schema: self.schema.clone().or_else(local) }
+    }
+}
+
+/// The schema file that commands use without `--schema`, as `init` writes it.
+const LOCAL_SCHEMA: &str = "./restive.toml";
 
 /// `--edge` without a file.
 pub const EDGE_WITHOUT_FILE: &str = "default";
@@ -94,7 +118,7 @@ pub struct Serve {
     #[command(flatten)]
     pub schema: SchemaFile,
     #[command(flatten)]
-    pub data: Data,
+    pub data: Storage,
     #[command(flatten)]
     pub listening: Listening,
     #[command(flatten)]
@@ -108,9 +132,12 @@ pub struct Serve {
     /// Secret, `whsec_…`, that signs calls to action handlers without their own secret
     #[arg(long, value_name = "SECRET", env = "RESTIVE_HANDLER_SECRET", hide_env_values = true)]
     pub handler_secret: Option<String>,
-    /// Log each request as one JSON line on stderr
+    /// Log each request on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,
+    /// Serve the console, a page for people, at /console
+    #[arg(long, value_name = "on|off", env = "RESTIVE_CONSOLE", default_value = "on")]
+    pub console: Switch,
     /// Put the reverse proxy in front of the API in the same process, with this configuration file
     /// (see docs/proxy.md), in which the backend `self` is the API [without FILE: all routes]
     #[arg(long, value_name = "FILE", env = "RESTIVE_EDGE", num_args = 0..=1)]
@@ -135,7 +162,7 @@ pub struct EdgeSecretFile {
 /// The listening sockets, of the service and of the proxy.
 #[derive(Arguments)]
 pub struct Listening {
-    /// Address to listen on; port 0 selects a free port
+    /// Address to listen on, such as localhost:8080 or :443; port 0 selects a free port
     #[arg(long, value_name = "ADDR", env = "RESTIVE_LISTEN", default_value = "127.0.0.1:8080")]
     #[arg(value_parser = address)]
     pub listen: SocketAddr,
@@ -143,25 +170,39 @@ pub struct Listening {
     pub tls: Tls,
     #[command(flatten)]
     pub peers: Peers,
+    #[command(flatten)]
+    pub logging: logging::Logging,
     /// HTTP/1.1 clients that receive 103 Early Hints
     #[arg(long, value_name = "WHOM", env = "RESTIVE_EARLY_HINTS", default_value = "asked")]
     pub early_hints: Hints,
     /// Separate address for /metrics, without TLS or keys; shows the names of all accounts
     #[arg(long, value_name = "ADDR", env = "RESTIVE_METRICS_LISTEN")]
+    #[arg(value_parser = address)]
     pub metrics_listen: Option<SocketAddr>,
     /// Without TLS: accept HTTP/2 with prior knowledge
     #[arg(long, value_name = "on|off", env = "RESTIVE_PRIOR_KNOWLEDGE", default_value = "on")]
     pub prior_knowledge: Switch,
 }
 
-/// An address with a port; without a host, such as `:443`, all addresses of the machine.
+/// An address with a port; without a host, such as `:443`, all addresses of the machine. A name is
+/// looked up once; of several addresses, the first of IPv4 is used.
 fn address(text: &str) -> Result<SocketAddr, String> {
     let full = match text.strip_prefix(':') {
         Some(port) => format!("[::]:{port}"),
         None => text.to_owned(),
     };
-    let message = "write an address and a port, such as 127.0.0.1:8080 or :443";
-    full.parse().map_err(|_| message.to_owned())
+    if let Ok(address) = full.parse() {
+        return Ok(address);
+    }
+    let message = "write an address and a port, such as 127.0.0.1:8080, localhost:8080 or :443";
+    let port = full.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    if !port {
+        return Err(message.to_owned());
+    }
+    let found = full.to_socket_addrs().map_err(|error| format!("{error}; {message}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|one| one.is_ipv4()).or(found.first());
+    first.copied().ok_or_else(|| message.to_owned())
 }
 
 /// Forward requests to backends.
@@ -192,7 +233,7 @@ pub struct Proxy {
     pub clients: ClientCertificates,
     #[command(flatten)]
     pub edge_secret: EdgeSecretFile,
-    /// Log each request as one JSON line on stderr
+    /// Log each request on stderr
     #[arg(long, value_name = "on|off", env = "RESTIVE_ACCESS_LOG", default_value = "on")]
     pub access_log: Switch,
 }
@@ -253,6 +294,8 @@ pub enum ProxyCommand {
         method: String,
         /// URL of the request, with scheme and host
         url: String,
+        #[command(flatten)]
+        output: AsJson,
     },
 }
 
@@ -300,6 +343,7 @@ pub struct Tls {
     pub acme_directory: Option<String>,
     /// Also listen here for plain HTTP: redirect clients to HTTPS and answer ACME challenges
     #[arg(long, value_name = "ADDR", env = "RESTIVE_REDIRECT_HTTP")]
+    #[arg(value_parser = address)]
     pub redirect_http: Option<SocketAddr>,
     /// With HTTPS: also serve HTTP/3 on the UDP port with the same number
     #[arg(long, value_name = "on|off", env = "RESTIVE_HTTP3", default_value = "on")]
@@ -366,6 +410,8 @@ pub struct Check {
     /// Schema file
     #[arg(default_value = "restive.toml")]
     pub file: PathBuf,
+    #[command(flatten)]
+    pub output: AsJson,
 }
 
 #[derive(Arguments)]
@@ -374,6 +420,8 @@ pub struct Plan {
     pub old: PathBuf,
     /// Edited schema file
     pub new: PathBuf,
+    #[command(flatten)]
+    pub output: AsJson,
 }
 
 #[derive(Arguments)]
@@ -387,13 +435,17 @@ pub enum AccountsCommand {
     /// Create an account with a test key and a live key
     Create {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
         name: String,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// List the accounts
     List {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
+        #[command(flatten)]
+        output: AsJson,
     },
 }
 
@@ -408,7 +460,7 @@ pub enum KeysCommand {
     /// Create a key; it is shown only once
     Create {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
         #[command(flatten)]
         of: KeyOwner,
         /// What the key is for
@@ -417,37 +469,49 @@ pub enum KeysCommand {
         /// Restrict the key to a scope such as books:read; may be repeated
         #[arg(long = "scope", value_name = "COLLECTION:read|write")]
         scopes: Vec<String>,
+        /// Let a key without scopes create and revoke keys over the API; a key of the first account
+        /// then also manages all accounts
+        #[arg(long, conflicts_with = "scopes")]
+        admin: bool,
         /// Requests per window [default: the limit of the service]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rate_limit: Option<u32>,
         /// Time at which the key expires, such as 2027-01-31T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// List the keys of an account, abbreviated: the server does not store the keys themselves
     List {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
         /// Id of the account [default: the first account]
         #[arg(long, value_name = "ID")]
         account: Option<String>,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// Revoke a key at once
     Revoke {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
         /// Id of the key, as `keys list` shows it
         id: String,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// Replace a key: create a new one and let the old one expire
     Roll {
         #[command(flatten)]
-        data: Data,
+        data: Storage,
         /// Id of the key, as `keys list` shows it
         id: String,
         /// Hours during which both keys work
         #[arg(long, value_name = "HOURS", default_value_t = 24)]
         overlap: u32,
+        #[command(flatten)]
+        output: AsJson,
     },
 }
 
@@ -506,9 +570,48 @@ pub enum Language {
 #[derive(Arguments)]
 pub struct Backup {
     #[command(flatten)]
-    pub data: Data,
+    pub data: Storage,
     /// File to write; it must not exist yet
     pub file: PathBuf,
+    #[command(flatten)]
+    pub output: AsJson,
+}
+
+#[derive(Arguments)]
+pub struct Restore {
+    #[command(flatten)]
+    pub data: Data,
+    /// The backup, as `restive backup` wrote it
+    pub file: PathBuf,
+    /// If there is a database, move it aside
+    #[arg(long)]
+    pub replace: bool,
+    #[command(flatten)]
+    pub output: AsJson,
+}
+
+#[derive(Arguments)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub schema: SchemaFile,
+    #[command(flatten)]
+    pub data: Storage,
+    #[command(flatten)]
+    pub listening: Listening,
+    #[command(flatten)]
+    pub output: AsJson,
+}
+
+#[derive(Arguments)]
+pub struct Completions {
+    pub shell: Shell,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Shell {
+    Bash,
+    Zsh,
+    Fish,
 }
 
 #[derive(Arguments)]
@@ -528,7 +631,7 @@ pub enum EventsCommand {
 #[derive(Arguments)]
 pub struct Tail {
     #[command(flatten)]
-    pub data: Data,
+    pub data: Storage,
     #[command(flatten)]
     pub schema: SchemaFile,
     /// Only these types: exact, order.*, or * for all except the service's own [default: all]
@@ -549,6 +652,8 @@ pub struct Tail {
     /// Readable lines, or the event as one line of JSON
     #[arg(long, default_value = "pretty")]
     pub format: Format,
+    #[command(flatten)]
+    pub output: AsJson,
     /// Exit after the events up to now
     #[arg(long, requires = "since")]
     pub no_follow: bool,
@@ -557,13 +662,15 @@ pub struct Tail {
 #[derive(Arguments)]
 pub struct Show {
     #[command(flatten)]
-    pub data: Data,
+    pub data: Storage,
     /// Id of the event
     #[arg(value_name = "EVENT_ID")]
     pub id: String,
     /// Readable, with deliveries; or the event alone as one line of JSON
     #[arg(long, default_value = "pretty")]
     pub format: Format,
+    #[command(flatten)]
+    pub output: AsJson,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -572,10 +679,17 @@ pub enum Format {
     Json,
 }
 
+impl Format {
+    /// `--json` means the same as `--format json`.
+    pub fn or(self, output: AsJson) -> Format {
+        if output.json { Format::Json } else { self }
+    }
+}
+
 #[derive(Arguments)]
 pub struct Replay {
     #[command(flatten)]
-    pub data: Data,
+    pub data: Storage,
     #[command(flatten)]
     pub schema: SchemaFile,
     /// Id of the endpoint that receives the events
@@ -602,72 +716,10 @@ pub struct Replay {
     /// Do not ask for confirmation
     #[arg(long)]
     pub yes: bool,
+    #[command(flatten)]
+    pub output: AsJson,
 }
 
 fn pattern(text: &str) -> Result<String, String> {
     model::webhook::pattern::check_form(text).map(|()| text.to_owned())
-}
-
-/// The server whose API a command uses.
-#[derive(Arguments)]
-pub struct Remote {
-    /// URL of the server
-    #[arg(long, env = "RESTIVE_URL", default_value = "http://127.0.0.1:8080")]
-    pub url: String,
-    /// API key
-    #[arg(long, env = "RESTIVE_API_KEY", hide_env_values = true)]
-    pub key: String,
-    /// Certificate authority of the server (PEM) [default: those of the system]
-    #[arg(long, value_name = "FILE", env = "RESTIVE_CA")]
-    pub ca: Option<PathBuf>,
-    /// API version of events and requests [default: the version of the account]
-    #[arg(long, value_name = "DATE")]
-    pub api_version: Option<String>,
-}
-
-#[derive(Arguments)]
-pub struct Listen {
-    /// Local URL that receives the events, such as http://localhost:3000/hook
-    #[arg(long, value_name = "URL")]
-    pub forward_to: Target,
-    /// Only these types: exact, or order.* [default: all except the service's own]
-    #[arg(long, value_name = "PATTERN", value_delimiter = ',')]
-    pub events: Vec<String>,
-    /// Another path or URL for some types, such as 'order.*=/orders'; the first that matches
-    #[arg(long = "route", value_name = "PATTERN=URL")]
-    pub routes: Vec<Route>,
-    /// First forward the events since then: 2h ago, a time, or an event [default: from now on]
-    #[arg(long, value_name = "2h|TIME|EVENT_ID")]
-    pub since: Option<Moment>,
-    #[command(flatten)]
-    pub remote: Remote,
-    /// Secret that signs the requests [default: a new one for this session]
-    #[arg(long, value_name = "WHSEC", env = "RESTIVE_LISTEN_SECRET", hide_env_values = true)]
-    pub secret: Option<String>,
-    /// Print the secret alone on the first line, for scripts; everything else goes to stderr
-    #[arg(long)]
-    pub print_secret: bool,
-    /// Readable lines, or one line of JSON for each event
-    #[arg(long, default_value = "pretty")]
-    pub format: Format,
-}
-
-#[derive(Arguments)]
-pub struct Trigger {
-    /// Type of the event, such as book.created
-    #[arg(value_name = "TYPE")]
-    pub kind: String,
-    #[command(flatten)]
-    pub remote: Remote,
-    #[command(flatten)]
-    pub schema: SchemaFile,
-    /// Value of a field of the sample, or of a parameter of the action; JSON or text
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = assignment)]
-    pub values: Vec<(String, Value)>,
-}
-
-fn assignment(text: &str) -> Result<(String, Value), String> {
-    let (name, value) = text.split_once('=').ok_or("write a name and a value, such as price=5")?;
-    let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-    Ok((name.to_owned(), value))
 }

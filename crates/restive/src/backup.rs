@@ -1,13 +1,13 @@
 //! `restive backup FILE`: writes a consistent copy of the database, even while a server uses it.
 
 use crate::args::Backup;
-use crate::data;
+use crate::{data, output};
 use anyhow::Context as _;
+use serde_json::json;
 use std::io::{IsTerminal as _, Write as _};
-use store::Upkeep as _;
 
 pub fn run(backup: &Backup) -> anyhow::Result<()> {
-    let (_, store) = data::attach(&backup.data.data)?;
+    let (_, store) = data::attach(&backup.data)?;
     let interactive = std::io::stderr().is_terminal();
     let progress = move |done: u64, all: u64| {
         if interactive && all > 0 {
@@ -24,6 +24,11 @@ pub fn run(backup: &Backup) -> anyhow::Result<()> {
     })?;
     if interactive {
         eprintln!();
+    }
+    if backup.output.json {
+        let bytes = std::fs::metadata(&backup.file).map_or(0, |file| file.len());
+        let file = backup.file.display().to_string();
+        return output::print_json(&json!({ "file": file, "bytes": bytes }));
     }
     println!("wrote {}", backup.file.display());
     Ok(())

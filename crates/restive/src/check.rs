@@ -2,10 +2,13 @@
 //! are any.
 
 use crate::args::Check;
+use crate::output;
 use crate::outside::System;
 use api::Outside as _;
 use model::Schema;
 use model::parse;
+use model::schema::Diagnostic;
+use serde_json::{Value, json};
 use std::fs;
 use std::process::ExitCode;
 
@@ -18,7 +21,11 @@ pub fn run(check: &Check) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match parse::parse_at(&text, &today()) {
+    let parsed = parse::parse_at(&text, &today());
+    if check.output.json {
+        return as_json(check, &parsed);
+    }
+    match parsed {
         Ok(schema) => {
             let collections: Vec<_> = schema.routed().map(|(_, c)| c.name.as_str()).collect();
             println!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));
@@ -32,6 +39,27 @@ pub fn run(check: &Check) -> ExitCode {
             eprintln!("{} error{plural}", diagnostics.len());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// The same as JSON, on standard output in both cases.
+fn as_json(check: &Check, parsed: &Result<Schema, Vec<Diagnostic>>) -> ExitCode {
+    let shown = |one: &Diagnostic| {
+        let (line, column, message) = (one.line, one.column, &one.message);
+        json!({ "line": line, "column": column, "message": message })
+    };
+    let errors: Vec<Value> = parsed.as_ref().err().into_iter().flatten().map(shown).collect();
+    let collections = parsed
+        .as_ref()
+        .ok()
+        .map(|schema| schema.routed().map(|(_, one)| one.name.clone()).collect::<Vec<_>>());
+    let file = check.file.display().to_string();
+    let report = json!({
+        "file": file, "ok": parsed.is_ok(), "collections": collections, "errors": errors,
+    });
+    match output::print_json(&report) {
+        Ok(()) if parsed.is_ok() => ExitCode::SUCCESS,
+        _ => ExitCode::FAILURE,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Opens the schema file and the data folder for the sub-commands.
 
-use crate::args::SchemaFile;
+use crate::args::{SchemaFile, Storage};
 use crate::private;
 use anyhow::{Context as _, bail};
 use model::Schema;
@@ -8,13 +8,17 @@ use model::{parse, schema};
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use store::Store;
+use store::postgres::PostgresStore;
+use store::postgres::connect::Address;
 use store::sqlite::{Options, Role, ServedSchema, SqliteStore};
 
-const DATABASE: &str = "restive.db";
-const LOCK: &str = "lock";
+pub const DATABASE: &str = "restive.db";
+pub const LOCK: &str = "lock";
 /// Attempts to take the lock. A command that checks whether a server runs holds the lock for a
 /// moment; a server that starts at that moment tries again.
 const LOCK_TRIES: u32 = 5;
@@ -60,14 +64,61 @@ pub struct Lock {
     _folder: File,
 }
 
-/// Opens the data folder for serving; creates it if necessary.
+/// Opens the data for serving; creates folder and tables if necessary. With a database, the folder
+/// holds what is this node's alone.
 pub fn serve(
-    folder: &Path,
+    storage: &Storage,
     schema: Arc<Schema>,
     edition: ServedSchema,
-) -> anyhow::Result<(Arc<SqliteStore>, Lock)> {
+) -> anyhow::Result<(Arc<dyn Store>, Lock)> {
+    let folder = &storage.data;
     make(folder).with_context(|| format!("cannot create the data folder {}", folder.display()))?;
     private::close(folder);
+    let lock = lock_folder(folder)?;
+    store::sync_folder(folder).context("cannot sync the data folder")?;
+    let options = Options { edition, ..Options::default() };
+    if let Some(url) = &storage.database {
+        let address = Address::parse(url)?;
+        let store = PostgresStore::open_with(&address, schema, options);
+        let store = store.map_err(|error| unusable(&address, error))?;
+        return Ok((store, lock));
+    }
+    let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
+    let store = opened.map_err(|error| match error {
+        store::Error::Refused(reasons) => anyhow::anyhow!(
+            "cannot serve the data in {}; nothing was changed:\n  {}",
+            folder.display(),
+            reasons.join("\n  ")
+        ),
+        other => anyhow::Error::new(other)
+            .context(format!("the database in {} cannot be opened", folder.display())),
+    })?;
+    Ok((store, lock))
+}
+
+/// The place of the data, for messages; without a password.
+pub fn shown(storage: &Storage) -> String {
+    let url = storage.database.as_deref();
+    match url.and_then(|url| Address::parse(url).ok()) {
+        Some(address) => address.shown().to_owned(),
+        None => storage.data.display().to_string(),
+    }
+}
+
+/// Why a database cannot be used. One line for each reason.
+pub fn unusable(address: &Address, error: store::Error) -> anyhow::Error {
+    let shown = address.shown();
+    match error {
+        store::Error::Refused(reasons) => anyhow::anyhow!(
+            "cannot use the database; nothing was changed:\n  {}",
+            reasons.join("\n  ")
+        ),
+        other => anyhow::anyhow!("cannot use the database {shown}: {other}"),
+    }
+}
+
+/// Locks a data folder for one server, or for a command that must not run next to one.
+pub fn lock_folder(folder: &Path) -> anyhow::Result<Lock> {
     let itself = File::open(folder)
         .with_context(|| format!("the data folder {} cannot be opened", folder.display()))?;
     let file = File::create(folder.join(LOCK))
@@ -93,19 +144,7 @@ pub fn serve(
              server, which would destroy data. Start only one"
         );
     }
-    store::sync_folder(folder).context("cannot sync the data folder")?;
-    let options = Options { edition, ..Options::default() };
-    let opened = SqliteStore::open_with(&folder.join(DATABASE), schema, options);
-    let store = opened.map_err(|error| match error {
-        store::Error::Refused(reasons) => anyhow::anyhow!(
-            "cannot serve the data in {}; nothing was changed:\n  {}",
-            folder.display(),
-            reasons.join("\n  ")
-        ),
-        other => anyhow::Error::new(other)
-            .context(format!("the database in {} cannot be opened", folder.display())),
-    })?;
-    Ok((store, Lock { _file: file, _folder: itself }))
+    Ok(Lock { _file: file, _folder: itself })
 }
 
 /// Creates a folder and its missing parents, and syncs each into its parent: a crash of the machine
@@ -144,8 +183,16 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a server currently uses the folder.
-pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
+/// Whether a server currently uses the data. Of a database that nodes share, it is assumed.
+pub fn is_served(storage: &Storage) -> anyhow::Result<bool> {
+    match storage.database {
+        Some(_) => Ok(true),
+        None => is_folder_served(&storage.data),
+    }
+}
+
+/// The same, of a folder.
+pub fn is_folder_served(folder: &Path) -> anyhow::Result<bool> {
     for path in [folder.to_owned(), folder.join(LOCK)] {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -166,17 +213,48 @@ pub fn is_served(folder: &Path) -> anyhow::Result<bool> {
     Ok(false)
 }
 
+/// A store that a command opened, next to a server or without one.
+pub struct Attached {
+    store: Arc<dyn Store>,
+    collections: Vec<String>,
+}
+
+impl Attached {
+    /// Names of the collections with routes in the data.
+    pub fn collections(&self) -> &[String] {
+        &self.collections
+    }
+
+    pub fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+}
+
+impl Deref for Attached {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &dyn Store {
+        &*self.store
+    }
+}
+
 /// Opens the database, even while a server uses it. Most commands need only keys and accounts,
 /// which every schema has.
-pub fn attach(folder: &Path) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
-    attach_as(folder, &SchemaFile { schema: None })
+pub fn attach(storage: &Storage) -> anyhow::Result<(Arc<Schema>, Attached)> {
+    attach_as(storage, &SchemaFile { schema: None })
 }
 
 /// The same, for commands that need the collections of the schema.
-pub fn attach_as(
-    folder: &Path,
-    file: &SchemaFile,
-) -> anyhow::Result<(Arc<Schema>, Arc<SqliteStore>)> {
+pub fn attach_as(storage: &Storage, file: &SchemaFile) -> anyhow::Result<(Arc<Schema>, Attached)> {
+    let folder = &storage.data;
+    if let Some(url) = &storage.database {
+        let (schema, address) = (schema(file)?, Address::parse(url)?);
+        let options = Options { role: Role::Tool, ..Options::default() };
+        let store = PostgresStore::open_with(&address, schema.clone(), options);
+        let store = store.map_err(|error| unusable(&address, error))?;
+        let collections = store.collections().to_vec();
+        return Ok((schema, Attached { store, collections }));
+    }
     let path = folder.join(DATABASE);
     if !path.exists() {
         bail!(
@@ -186,14 +264,20 @@ pub fn attach_as(
         );
     }
     let schema = schema(file)?;
-    let options = Options { role: Role::Tool, ..Options::default() };
-    let store = SqliteStore::open_with(&path, schema.clone(), options)
+    let store = open_as_tool(&path, schema.clone())
         .with_context(|| format!("the database in {} cannot be opened", folder.display()))?;
-    Ok((schema, store))
+    let collections = store.collections().to_vec();
+    Ok((schema, Attached { store, collections }))
+}
+
+/// Opens a database next to a server, or without one.
+pub fn open_as_tool(path: &Path, schema: Arc<Schema>) -> Result<Arc<SqliteStore>, store::Error> {
+    let options = Options { role: Role::Tool, ..Options::default() };
+    SqliteStore::open_with(path, schema, options)
 }
 
 /// Whether the schema has the collections that this database serves.
-pub fn fits(schema: &Schema, store: &SqliteStore) -> bool {
+pub fn fits(schema: &Schema, store: &Attached) -> bool {
     let declared = schema.routed().map(|(_, collection)| collection);
     let declared: BTreeSet<&str> = declared.map(|collection| collection.name.as_str()).collect();
     declared == store.collections().iter().map(String::as_str).collect()

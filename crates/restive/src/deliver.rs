@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use store::Store;
+use store::cluster::Cluster;
 use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Parts};
 
@@ -26,6 +27,7 @@ impl Deliveries {
     pub fn start(
         schema: Arc<Schema>,
         store: Arc<dyn Store>,
+        cluster: Arc<dyn Cluster>,
         folder: &Path,
         metrics: Arc<Metrics>,
     ) -> anyhow::Result<Deliveries> {
@@ -35,6 +37,7 @@ impl Deliveries {
         let parts = Parts {
             schema,
             store,
+            cluster,
             client: wire::Client::with_limits(limits),
             folder: Some(folder.to_owned()),
             outside: Arc::new(System::new()),

@@ -240,6 +240,11 @@ pub struct BoundAddresses {
 }
 
 impl BoundAddresses {
+    /// Only this machine can reach it.
+    pub fn is_loopback(&self) -> bool {
+        self.address.ip().to_canonical().is_loopback()
+    }
+
     /// Prints the addresses; the line `listening` comes last.
     pub fn announce(&self) -> io::Result<()> {
         if let Some(address) = self.redirect {

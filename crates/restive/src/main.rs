@@ -5,9 +5,12 @@ mod accounts;
 mod args;
 mod backup;
 mod check;
+mod cluster;
+mod completions;
 mod control;
 mod data;
 mod deliver;
+mod doctor;
 mod edge;
 mod edge_secret;
 mod event_id;
@@ -18,6 +21,7 @@ mod keys;
 mod listen;
 mod listeners;
 mod log_writer;
+mod logging;
 mod memory;
 mod moment;
 mod openapi;
@@ -32,8 +36,10 @@ mod receive;
 mod redirect;
 mod remote;
 mod replay;
+mod restore;
 mod route;
 mod serve;
+mod site;
 mod stop;
 mod takeover;
 mod text;
@@ -53,7 +59,11 @@ fn main() -> ExitCode {
     // Schemas and documents are not secret, so files of these commands get the default mode.
     let is_public = matches!(
         command,
-        Command::Init(_) | Command::Openapi(_) | Command::Asyncapi(_) | Command::Generate(_)
+        Command::Init(_)
+            | Command::Openapi(_)
+            | Command::Asyncapi(_)
+            | Command::Generate(_)
+            | Command::Completions(_)
     );
     if !is_public {
         private::make_private();
@@ -83,10 +93,17 @@ fn main() -> ExitCode {
         },
         Command::Accounts(accounts) => accounts::run(accounts),
         Command::Keys(keys) => keys::run(keys),
+        Command::Cluster(cluster) => cluster::run(&cluster),
         Command::Openapi(openapi) => openapi::run(&openapi),
         Command::Asyncapi(asyncapi) => openapi::run_asyncapi(&asyncapi),
         Command::Generate(generate) => generate::run(&generate),
         Command::Backup(backup) => backup::run(&backup),
+        Command::Restore(restore) => restore::run(&restore),
+        Command::Completions(completions) => completions::run(&completions),
+        Command::Doctor(doctor) => match doctor::run(&doctor) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
         Command::Events(events) => events::run(events),
         Command::Replay(replay) => replay::run(&replay),
         Command::Listen(listen) => listen::run(&listen),

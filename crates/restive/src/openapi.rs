@@ -16,7 +16,7 @@ pub fn run_asyncapi(asyncapi: &Openapi) -> anyhow::Result<()> {
 }
 
 fn print(asked: &Openapi, generate: impl Fn(&View, Option<&str>) -> Value) -> anyhow::Result<()> {
-    let schema = data::schema(&asked.schema)?;
+    let schema = data::schema(&asked.schema.or_local())?;
     let versions = Versions::new(&schema);
     let view = find(&versions, asked.api_version.as_deref())?;
     let document = generate(view, asked.server.as_deref());

@@ -60,6 +60,11 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     quietly(write(text).map_err(anyhow::Error::new))
 }
 
+/// Prints a value as indented JSON.
+pub fn print_json(value: &serde_json::Value) -> anyhow::Result<()> {
+    print(&format!("{value:#}\n"))
+}
+
 fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

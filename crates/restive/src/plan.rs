@@ -6,6 +6,7 @@ use crate::check::today;
 use crate::{data, output};
 use anyhow::bail;
 use model::plan::{self, Class};
+use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +19,20 @@ pub fn run(files: &Plan) -> anyhow::Result<ExitCode> {
     }
     let edits = plan::plan(&old, &new);
     let report = plan::report(&edits, &old);
-    output::print(&format!("{}\n", report.join("\n")))?;
+    if files.output.json {
+        let shown = |edit: &plan::Edit| {
+            json!({
+                "place": edit.place,
+                "class": edit.class.name(),
+                "what": edit.what,
+                "why": edit.why,
+            })
+        };
+        let edits: Vec<_> = edits.iter().map(shown).collect();
+        output::print_json(&json!({ "edits": edits, "report": report }))?;
+    } else {
+        output::print(&format!("{}\n", report.join("\n")))?;
+    }
     Ok(match edits.iter().all(|edit| edit.class == Class::Safe) {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,

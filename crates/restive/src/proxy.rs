@@ -1,12 +1,13 @@
 //! `restive proxy`: assembles the reverse proxy, takes over the sockets of a running one, reloads
 //! its configuration on SIGHUP or `restive proxy reload`, and drains on SIGTERM.
 
-use crate::args::{self, ProxyCommand, ProxyConfig, Switch};
+use crate::args::{self, AsJson, ProxyCommand, ProxyConfig, Switch};
 use crate::control::{self, Commands, Control, Place, Reload};
 use crate::data;
 use crate::edge_secret;
 use crate::listeners::{Inherited, Listeners};
 use crate::log_writer::LogWriter;
+use crate::logging;
 use crate::operator::{self, Measured};
 use crate::outside::System;
 use crate::process;
@@ -18,6 +19,7 @@ use api::{AccessLog, Outside as _};
 use http::{Method, StatusCode, Uri};
 use proxy::config::{Action, LOCAL, Route};
 use proxy::{Config, Line, Outside, Proxy, Settings};
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,7 +41,9 @@ pub fn run(args: args::Proxy) -> anyhow::Result<ExitCode> {
             println!("reloaded");
             Ok(ExitCode::SUCCESS)
         }
-        Some(ProxyCommand::Explain { backends, method, url }) => explain(&backends, &method, &url),
+        Some(ProxyCommand::Explain { backends, method, url, output }) => {
+            explain(&backends, &method, &url, output)
+        }
         None if args.check => check(&args.backends),
         None => serve(args),
     }
@@ -87,13 +91,24 @@ fn check(given: &ProxyConfig) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn explain(given: &ProxyConfig, method: &str, url: &str) -> anyhow::Result<ExitCode> {
+fn explain(
+    given: &ProxyConfig,
+    method: &str,
+    url: &str,
+    output: AsJson,
+) -> anyhow::Result<ExitCode> {
     let config = config(given, true)?;
     let method: Method = method.parse().with_context(|| format!("`{method}` is not a method"))?;
     let url: Uri = url.parse().with_context(|| format!("`{url}` is not a URL"))?;
     match proxy::explain(config, &method, &url) {
-        Ok(text) => {
-            print!("{text}");
+        Ok(rows) if output.json => {
+            let row = |(name, value)| json!({ "name": name, "value": value });
+            let rows: Vec<Value> = rows.into_iter().map(row).collect();
+            println!("{}", json!({ "rows": rows }));
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(rows) => {
+            rows.iter().for_each(|(name, value)| println!("{name:<12}{value}"));
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => bail!("this request is refused: {why}"),
@@ -145,7 +160,7 @@ impl Measured for Proxy {
 }
 
 fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
+    let form = logging::start(args.listening.logging.log_format);
     let config = config(&args.backends, false)?;
     let edge_secret = edge_secret::of_proxy(&args.edge_secret)?;
     let place = Place::new(args.control.control.as_deref(), &args.data.data);
@@ -167,7 +182,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
     data::block_on(async move {
         let watchdog = Watchdog::new();
         let log = (args.access_log == Switch::On).then(Arc::<AccessLog>::default);
-        let writer = log.clone().map(|log| LogWriter::start(log, &watchdog));
+        let writer = log.clone().map(|log| LogWriter::start(log, form, &watchdog));
         let outside = Arc::new(Journal { system: System::new(), log });
         let proxy = Arc::new(Proxy::new(config, Settings { outside, edge_secret, local: None }));
         let _broken_pipe = signal(SignalKind::pipe())?;

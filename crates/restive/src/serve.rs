@@ -2,30 +2,36 @@
 
 use crate::args::{Serve, Switch};
 use crate::check;
+use crate::cluster;
 use crate::data;
 use crate::deliver::Deliveries;
 use crate::edge::Edge;
 use crate::edge_secret;
 use crate::listeners::{BoundAddresses, Listeners, OpenListeners};
 use crate::log_writer::LogWriter;
+use crate::logging;
 use crate::operator;
 use crate::outside::System;
 use crate::process;
+use crate::site::Pages;
 use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
 use anyhow::bail;
 use api::keys::{Keyring, NewKey};
-use api::{Actions, Api, Figures, Outside, Parts, Settings};
+use api::{Actions, Api, DeliveryFigures, Figures, Outside, Parts, Settings};
 use live::{Hub, Limits};
-use model::Schema;
 use model::schema::RateLimit;
+use model::{Schema, Scope};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use store::cluster::Cluster;
 use store::sqlite::ServedSchema;
 use store::{Heartbeat, Store};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
+use webhooks::ScopeFigures;
 use wire::{Shutdown, Trigger};
 
 /// Below this length a key is logged as too short: it could be guessed.
@@ -39,6 +45,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const SHORT_REQUESTS: usize = 10;
 /// Time to stop beyond a part's own drain time; the whole time for a part without one.
 const MARGIN: Duration = Duration::from_secs(1);
+/// Time to give up the leases of this node: three statements. Otherwise they end by themselves.
+const LEAVE: Duration = Duration::from_secs(5);
 
 fn settings(serve: &Serve, schema: &Schema) -> anyhow::Result<Settings> {
     Ok(Settings {
@@ -65,8 +73,9 @@ fn handlers(schema: Arc<Schema>, secret: Option<&str>) -> anyhow::Result<Arc<Sch
     Ok(Arc::new(schema))
 }
 
-pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
-    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
+pub fn run(mut serve: Serve) -> anyhow::Result<ExitCode> {
+    let form = logging::start(serve.listening.logging.log_format);
+    serve.schema = serve.schema.or_local();
     let (schema, text) = data::schema_and_text(&serve.schema)?;
     let schema = handlers(schema, serve.handler_secret.as_deref())?;
     check::warn_of_future(&schema);
@@ -74,8 +83,7 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
     let settings = settings(&serve, &schema)?;
     let edge = serve.edge.as_deref().map(Edge::read).transpose()?;
     let (mut listeners, source) = Listeners::bind(&serve.listening)?;
-    let (store, _lock) = data::serve(&serve.data.data, schema.clone(), edition)?;
-    let store: Arc<dyn Store> = store;
+    let (store, _lock) = data::serve(&serve.data, schema.clone(), edition)?;
     if let Some(source) = source {
         let address = serve.listening.listen.ip();
         listeners = listeners.secure(Secured::load(source, &serve.data.data, address, None)?);
@@ -86,43 +94,40 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &addresses)
             .await?;
+        let cluster = cluster::join(&serve.data, &*store, &*outside).await?;
         let metrics = Arc::new(webhooks::Metrics::default());
         let listened = serve.listening.peers.max_connections;
-        let hub = Arc::new(hub(&schema, &store, &*outside, listened).await?);
+        let hub = Arc::new(hub(&schema, &store, &cluster, &*outside, listened).await?);
         let actions = Arc::new(Actions::start(store.watchdog())?);
         let parts = Parts {
             schema: schema.clone(),
             store: store.clone(),
             outside: outside.clone(),
             settings,
-            figures: figures(&metrics, &hub),
+            figures: figures(&metrics, &hub, &cluster),
+            delivery_figures: delivery_figures(&metrics),
             hub: hub.clone(),
             actions: actions.clone(),
+            cluster: cluster.clone(),
+            site: Some(Arc::new(Pages::new(schema.clone(), serve.console == Switch::On))),
         };
         let api = Arc::new(Api::new(parts)?);
-        // Handle SIGXFSZ, which would end the process: the store reports a file that may not grow
-        // as a full disk.
-        let _file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
-        // The same for SIGPIPE, from a log without a reader. It is ignored from the start, unless
-        // the attempt to execute the program again failed (`memory`).
-        let _broken_pipe = signal(SignalKind::pipe())?;
-        let log = api.access_log().map(|log| LogWriter::start(log, store.watchdog()));
-        let folder = &serve.data.data;
-        let deliveries = Deliveries::start(schema.clone(), store.clone(), folder, metrics)?;
+        let _signals = survive_signals()?;
+        let log = api.access_log().map(|log| LogWriter::start(log, form, store.watchdog()));
+        let (folder, shared) = (&serve.data.data, cluster.clone());
+        let deliveries = Deliveries::start(schema.clone(), store.clone(), shared, folder, metrics)?;
+        let mut tasks = background(schema, &store, &cluster, outside);
+        tasks.push(tokio::spawn(hub.clone().run()).abort_handle());
+        tasks.push(tokio::spawn(api.save_usage_regularly()).abort_handle());
         let mut service = Service {
-            tasks: vec![
-                tokio::spawn(hub.clone().run()).abort_handle(),
-                tokio::spawn(api::timers::run(store.clone(), outside.clone())).abort_handle(),
-                tokio::spawn(api::retention::run(schema, store.clone(), outside)).abort_handle(),
-                tokio::spawn(api.save_usage_regularly()).abort_handle(),
-                tokio::spawn(beat(store.watchdog().watch("main"))).abort_handle(),
-            ],
+            tasks,
             delay: Duration::from_secs(serve.drain_delay),
             connections_drain: listeners.drain(),
             api: api.clone(),
             actions,
             hub,
             deliveries,
+            cluster,
             log,
         };
         let progress = Progress::default();
@@ -130,11 +135,63 @@ pub fn run(serve: Serve) -> anyhow::Result<ExitCode> {
         let stop = stop::signalled(service.longest_stop(), watchdog, progress.clone())?;
         let (trigger, shutdown) = Shutdown::channel();
         let open = open(listeners, edge, &api, &mut service.tasks, &shutdown)?;
+        offer_login(&serve, &api, &addresses);
         drop(api);
         addresses.announce()?;
-        stop.await;
-        service.stop(&trigger, open, &progress).await
+        let reason = ended(stop, &*store).await;
+        conclude(service.stop(&trigger, open, &progress).await?, reason)
     })
+}
+
+/// Waits for the signal to stop, or for the store to say why the server must start again.
+async fn ended(stop: impl Future<Output = ()>, store: &dyn Store) -> Option<String> {
+    tokio::select! {
+        () = stop => None,
+        reason = store.must_restart() => Some(reason),
+    }
+}
+
+/// The exit code. A server that must start again fails: whoever started it starts it again.
+fn conclude(ended: ExitCode, reason: Option<String>) -> anyhow::Result<ExitCode> {
+    match reason {
+        Some(reason) => bail!("the server must start again: {reason}"),
+        None => Ok(ended),
+    }
+}
+
+/// Starts what no request asks for.
+fn background(
+    schema: Arc<Schema>,
+    store: &Arc<dyn Store>,
+    cluster: &Arc<dyn Cluster>,
+    outside: Arc<dyn Outside>,
+) -> Vec<AbortHandle> {
+    let timers = api::timers::run(store.clone(), outside.clone(), cluster.clone());
+    vec![
+        tokio::spawn(timers).abort_handle(),
+        tokio::spawn(cluster::report_position(cluster.clone(), store.clone())).abort_handle(),
+        tokio::spawn(api::retention::run(schema, store.clone(), outside)).abort_handle(),
+        tokio::spawn(beat(store.watchdog().watch("main"))).abort_handle(),
+    ]
+}
+
+/// Handles signals that would end the process.
+fn survive_signals() -> std::io::Result<[tokio::signal::unix::Signal; 2]> {
+    // The store reports a file that may not grow as a full disk.
+    let file_too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
+    // From a log without a reader. It is ignored from the start, unless the attempt to execute the
+    // program again failed (`memory`).
+    let broken_pipe = signal(SignalKind::pipe())?;
+    Ok([file_too_large, broken_pipe])
+}
+
+/// Prints a link to the console, with a login for the person who starts the server. Not into a
+/// file of logs that others read, unless only this machine can use it.
+fn offer_login(serve: &Serve, api: &Api, addresses: &BoundAddresses) {
+    let is_private = addresses.is_loopback() || std::io::stdout().is_terminal();
+    if serve.console == Switch::On && is_private {
+        println!("console   {addresses}/console#login={}", api.offer_login());
+    }
 }
 
 /// Accepts connections, for the API or for the proxy in front of it.
@@ -161,6 +218,7 @@ struct Service {
     actions: Arc<Actions>,
     hub: Arc<Hub>,
     deliveries: Deliveries,
+    cluster: Arc<dyn Cluster>,
     tasks: Vec<AbortHandle>,
     log: Option<LogWriter>,
     /// Time from the stop signal until connections are no longer accepted.
@@ -182,7 +240,17 @@ impl Service {
         progress: &Progress,
     ) -> anyhow::Result<ExitCode> {
         let longest = self.longest_stop();
-        let Service { api, actions, hub, deliveries, tasks, log, delay, connections_drain } = self;
+        let Service {
+            api,
+            actions,
+            hub,
+            deliveries,
+            tasks,
+            log,
+            delay,
+            connections_drain,
+            cluster,
+        } = self;
         api.drain();
         tracing::info!("draining");
         tokio::time::sleep(delay).await;
@@ -201,6 +269,8 @@ impl Service {
         let parts = vec![
             Part::new("connections", connections_drain + MARGIN, connections),
             Part::new("webhooks", engine_drain + MARGIN, deliveries.stop()),
+            // Nothing of this node is in flight any more: other nodes take over at once.
+            Part::new("cluster", LEAVE, cluster.stop()),
             // One write. A slow disk does not mean that a part hangs: the write may take the rest
             // of the total time, after which the process ends.
             Part::new("version usage", longest, api.save_usage()),
@@ -222,12 +292,29 @@ async fn beat(heartbeat: Heartbeat) {
 }
 
 /// Adds the metrics of the webhooks and the hub.
-fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
-    let (metrics, hub) = (metrics.clone(), hub.clone());
+fn figures(
+    metrics: &Arc<webhooks::Metrics>,
+    hub: &Arc<Hub>,
+    cluster: &Arc<dyn Cluster>,
+) -> Figures {
+    let (metrics, hub, cluster) = (metrics.clone(), hub.clone(), cluster.clone());
     Arc::new(move |text: &mut String, for_operator: bool| {
         metrics.render(text, for_operator);
         hub.render(text);
+        cluster::render(text, &*cluster);
         process::render(text);
+    })
+}
+
+/// Reads the deliveries of one account and mode.
+fn delivery_figures(
+    metrics: &Arc<webhooks::Metrics>,
+) -> Arc<dyn Fn(Scope) -> DeliveryFigures + Send + Sync> {
+    let metrics = metrics.clone();
+    Arc::new(move |scope| {
+        let ScopeFigures { waiting, oldest, delivered, failed } = metrics.of(scope);
+        let waiting = u64::try_from(waiting).unwrap_or(u64::MAX);
+        DeliveryFigures { waiting, oldest, delivered, failed }
     })
 }
 
@@ -235,6 +322,7 @@ fn figures(metrics: &Arc<webhooks::Metrics>, hub: &Arc<Hub>) -> Figures {
 async fn hub(
     schema: &Arc<Schema>,
     store: &Arc<dyn Store>,
+    cluster: &Arc<dyn Cluster>,
     outside: &dyn Outside,
     listened: usize,
 ) -> anyhow::Result<Hub> {
@@ -248,7 +336,7 @@ async fn hub(
     };
     let seed = outside.entropy().0;
     let seed = u64::from_le_bytes(std::array::from_fn(|place| seed[place]));
-    Ok(Hub::new(schema.clone(), store.clone(), limits, seed).await?)
+    Ok(Hub::new(schema.clone(), store.clone(), cluster.clone(), limits, seed).await?)
 }
 
 fn describe(schema: &Schema, serve: &Serve) -> String {
@@ -256,7 +344,7 @@ fn describe(schema: &Schema, serve: &Serve) -> String {
         Some(file) => file.display().to_string(),
         None => "built-in schema".to_owned(),
     };
-    format!("`{}` ({source}), data in {}", schema.service.name, serve.data.data.display())
+    format!("`{}` ({source}), data in {}", schema.service.name, data::shown(&serve.data))
 }
 
 /// `off`, `N` or `N/WINDOW`.
@@ -294,9 +382,15 @@ async fn first_start(
     if first.is_some() {
         return Ok(());
     }
-    let account = keyring.create_account("default").await?;
-    let test = keyring.create_key(&account, false, NewKey::default()).await?.secret;
-    let live = keyring.create_key(&account, true, NewKey::default()).await?.secret;
+    let (account, is_new) = keyring.create_first_account("default").await?;
+    if !is_new {
+        // Another server on the same database was first, and has printed the keys.
+        return Ok(());
+    }
+    // The operator's own keys: they may also manage keys and accounts over the API.
+    let new = || NewKey { admin: true, ..NewKey::default() };
+    let test = keyring.create_key(&account, false, new()).await?.secret;
+    let live = keyring.create_key(&account, true, new()).await?.secret;
     println!("\nThe keys of the first account, shown only once:");
     println!("  test  {test}\n  live  {live}");
     println!("\nTry:");
@@ -327,12 +421,11 @@ async fn bootstrap_key(
     }
     let account = match account {
         Some(account) => account.clone(),
-        None => keyring.create_account("default").await?,
+        None => keyring.create_first_account("default").await?.0,
     };
     let name = Some("bootstrap".to_owned());
-    let new = NewKey { name, secret: Some(secret.to_owned()), ..NewKey::default() };
-    keyring.create_key(&account, livemode, new).await?;
-    Ok(())
+    let new = NewKey { name, admin: true, secret: Some(secret.to_owned()), ..NewKey::default() };
+    Ok(keyring.create_given_key(&account, livemode, &new, secret).await?)
 }
 
 /// Three commands that work when pasted: on the bookshop they create, find and read a book.

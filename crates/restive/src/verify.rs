@@ -30,6 +30,7 @@ pub fn run(verify: Verify) -> anyhow::Result<ExitCode> {
         bail!("there is no secret: add --secret, --secret-file or RESTIVE_RECEIVE_SECRET");
     }
     let headers: Vec<(String, String)> = given.header.iter().map(|text| named(text)).collect();
+    refuse_repeated(&headers)?;
     let scheme = scheme(given.signature, &headers)?;
     let body = read(&given.body)?;
     let secrets: Vec<&str> = secrets.iter().map(String::as_str).collect();
@@ -38,7 +39,7 @@ pub fn run(verify: Verify) -> anyhow::Result<ExitCode> {
     let now = given.at.unwrap_or_else(|| System::new().now().seconds());
     let tolerance = Duration::from_secs(given.tolerance);
     let found = diagnose(&scheme, &secrets, header, &body, now, tolerance);
-    output::print(&shown(&found, given.format))?;
+    output::print(&shown(&found, given.format.or(given.output)))?;
     Ok(if found.is_verified() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -111,14 +112,28 @@ fn scheme(form: Option<SignatureForm>, headers: &[(String, String)]) -> anyhow::
     })
 }
 
+/// A receiver refuses such a request: two of its parts could read different values.
+fn refuse_repeated(headers: &[(String, String)]) -> anyhow::Result<()> {
+    for (at, (name, _)) in headers.iter().enumerate() {
+        if headers[..at].iter().any(|(earlier, _)| earlier == name) {
+            bail!("the header `{name}` is given twice; no receiver accepts that");
+        }
+    }
+    Ok(())
+}
+
 fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+    const LIMIT: u64 = MAX_BODY_BYTES + 1;
     let failed = || format!("the body in {} cannot be read", path.display());
     let mut body = Vec::new();
     if path == Path::new("-") {
-        std::io::stdin().take(MAX_BODY_BYTES).read_to_end(&mut body).with_context(failed)?;
+        std::io::stdin().take(LIMIT).read_to_end(&mut body).with_context(failed)?;
     } else {
         let file = std::fs::File::open(path).with_context(failed)?;
-        file.take(MAX_BODY_BYTES).read_to_end(&mut body).with_context(failed)?;
+        file.take(LIMIT).read_to_end(&mut body).with_context(failed)?;
+    }
+    if body.len() as u64 > MAX_BODY_BYTES {
+        bail!("the body in {} has more than {MAX_BODY_BYTES} bytes", path.display());
     }
     Ok(body)
 }

@@ -8,6 +8,9 @@ pub enum Error {
     Full,
     /// The queue of writes is full. A retry helps.
     Busy,
+    /// The database server cannot be reached, or takes no connection. Nothing was written; a retry
+    /// helps once it is back.
+    Unavailable(Box<dyn std::error::Error + Send + Sync>),
     /// A read ran past its deadline. The query must change.
     Timeout,
     /// The snapshot of a cursor is too old. The list must start again.
@@ -29,6 +32,7 @@ impl fmt::Display for Error {
         match self {
             Error::Full => write!(f, "the disk is full"),
             Error::Busy => write!(f, "too many writes are waiting"),
+            Error::Unavailable(source) => write!(f, "the database is not available: {source}"),
             Error::Timeout => write!(f, "the query ran past its deadline"),
             Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
             Error::TooLarge => write!(f, "the records have more bytes than one read returns"),
@@ -44,7 +48,9 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Failed(source) | Error::Unknown(source) => Some(source.as_ref()),
+            Error::Failed(source) | Error::Unknown(source) | Error::Unavailable(source) => {
+                Some(source.as_ref())
+            }
             _ => None,
         }
     }

@@ -13,6 +13,7 @@ mod idempotency;
 mod rendering;
 mod list;
 mod upgrade;
+mod options;
 mod state;
 mod fair;
 mod writer;
@@ -21,8 +22,10 @@ pub mod follow;
 mod repeats;
 mod folder;
 mod watchdog;
+pub mod cluster;
 #[cfg(test)]
 mod faults;
+pub mod postgres;
 pub mod sqlite;
 
 pub use error::Error;

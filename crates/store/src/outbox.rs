@@ -2,9 +2,11 @@
 //! and the retries. These rows are not records: they change without an event, since events about
 //! deliveries would cause deliveries without end.
 
+use crate::cluster::Lease;
 use crate::{BoxFuture, Error};
 use model::event::Event;
 use model::{Scope, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use tokio::sync::watch;
 
 /// The state of deliveries. The delivery engine is its only user.
@@ -72,6 +74,30 @@ pub struct Settlement {
     pub failures: Vec<(i64, Option<Failures>)>,
     /// Endpoints that were deleted: all of the above is removed.
     pub gone: Vec<i64>,
+    /// The lease under which each endpoint of the above is served. What belongs to a lease that was
+    /// lost changes nothing. An endpoint without one belongs to a process that owns everything.
+    pub leases: BTreeMap<i64, Lease>,
+}
+
+impl Settlement {
+    /// The leases that it depends on, each once.
+    pub fn distinct_leases(&self) -> Vec<Lease> {
+        let leases: BTreeSet<Lease> = self.leases.values().copied().collect();
+        leases.into_iter().collect()
+    }
+
+    /// Without what depends on these leases.
+    pub fn without(&self, lost: &[Lease]) -> Settlement {
+        let is_kept =
+            |endpoint: &i64| self.leases.get(endpoint).is_none_or(|lease| !lost.contains(lease));
+        let mut kept = self.clone();
+        kept.outcomes.retain(|outcome| is_kept(&outcome.endpoint));
+        kept.positions.retain(|(endpoint, _)| is_kept(endpoint));
+        kept.pauses.retain(|(endpoint, _)| is_kept(endpoint));
+        kept.failures.retain(|(endpoint, _)| is_kept(endpoint));
+        kept.gone.retain(is_kept);
+        kept
+    }
 }
 
 /// Failures of an endpoint since its last success.

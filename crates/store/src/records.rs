@@ -78,8 +78,20 @@ pub trait Records: Send + Sync + 'static {
         digest: &'a str,
     ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>>;
 
+    /// The record of the internal collection `keys` with this id, in any scope.
+    fn key_by_id<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>>;
+
     /// A number that grows whenever a record of this collection and scope changes; costs no query.
     fn collection_seq(&self, scope: Scope, collection: CollectionIx) -> i64;
+
+    /// After it, `collection_seq` knows every change that was committed before the call, also by
+    /// other processes. To be awaited before an answer says that nothing has changed.
+    fn fresh(&self) -> BoxFuture<'_, Result<(), Error>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Number of the collection's stored shape: part of ETags, grows with schema edits.
     fn shape(&self, collection: CollectionIx) -> i64;

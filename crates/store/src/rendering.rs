@@ -41,6 +41,8 @@ pub struct DeliveryRow {
     pub event_seq: i64,
     /// Ids of event and endpoint, while they exist.
     pub event: Option<String>,
+    /// The type of the event, while it exists.
+    pub event_type: Option<String>,
     pub endpoint: Option<String>,
 }
 
@@ -68,6 +70,7 @@ impl DeliveryRow {
         member("id", self.id.as_str().into());
         member("object", "delivery".into());
         member("event", self.event.as_deref().into());
+        member("event_type", self.event_type.as_deref().into());
         member("endpoint", self.endpoint.as_deref().into());
         member("status", STATUSES.get(status).copied().unwrap_or(STATUSES[0]).into());
         member("attempts", self.attempts.into());

@@ -114,9 +114,14 @@ impl State {
         }
         counters.timers_failed.fetch_add(progress.timers_failed, Ordering::Relaxed);
         let touched = &progress.touched;
-        if touched.is_empty() {
-            return;
+        if !touched.is_empty() {
+            self.publish_foreign(touched, progress.next_seq - 1);
         }
+    }
+
+    /// Makes events up to `newest` known that are durable already: collections that changed, and
+    /// when. Others may have been made known in the meantime, and nothing goes back.
+    pub fn publish_foreign(&self, touched: &[(Scope, CollectionIx, i64)], newest: i64) {
         self.seqs.record(touched);
         let keys = |ix: usize| {
             let collection = &self.schema.collections[ix];
@@ -129,19 +134,24 @@ impl State {
         if touched.iter().any(|(_, ix, _)| timed(*ix)) {
             self.timers.send_modify(|count| *count += 1);
         }
-        self.newest.send_replace(progress.next_seq - 1);
+        self.advance(newest);
+    }
+
+    fn advance(&self, newest: i64) {
+        self.newest.send_if_modified(|known| {
+            let grew = newest > *known;
+            *known = newest.max(*known);
+            grew
+        });
     }
 
     /// Another process has committed: anything may have changed up to `newest`.
     pub fn adopt(&self, newest: i64) {
         self.seqs.forget(newest);
         self.key_generation.fetch_add(1, Ordering::AcqRel);
+        self.timers.send_modify(|count| *count += 1);
         self.retry_requests.send_modify(|count| *count += 1);
-        self.newest.send_if_modified(|known| {
-            let grew = newest > *known;
-            *known = newest.max(*known);
-            grew
-        });
+        self.advance(newest);
     }
 
     pub fn figures(&self, database_bytes: u64) -> Figures {
@@ -186,7 +196,8 @@ impl CollectionSeqs {
                 changes.last.clear();
                 changes.floor = changes.floor.max(seq);
             }
-            changes.last.insert((scope, collection), seq);
+            let last = changes.last.entry((scope, collection)).or_insert(seq);
+            *last = seq.max(*last);
         }
     }
 

@@ -45,6 +45,12 @@ pub trait Upkeep: Send + Sync + 'static {
         progress: Box<dyn FnMut(u64, u64) + Send + 'a>,
     ) -> BoxFuture<'a, Result<(), Error>>;
 
+    /// Ends when the process must start again, with the reason: what it has in memory does not hold
+    /// any more.
+    fn must_restart(&self) -> BoxFuture<'static, String> {
+        Box::pin(std::future::pending())
+    }
+
     /// Whether reads and writes work right now.
     fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
 

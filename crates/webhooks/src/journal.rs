@@ -21,6 +21,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use store::cluster::{Lease, bucket_of};
 use store::{Outcome, Settlement, Status, Store};
 
 const NAMES: [&str; 2] = ["outcomes.0", "outcomes.1"];
@@ -51,6 +52,9 @@ struct Line<'a> {
     now: i64,
     #[serde(default)]
     asked: i64,
+    /// The fence of the lease under which it was sent, where there are leases.
+    #[serde(default)]
+    fence: Option<i64>,
     #[serde(borrow)]
     attempt: Option<&'a RawValue>,
 }
@@ -92,7 +96,7 @@ impl Journal {
     }
 
     /// Written with the next `flush`.
-    pub fn note(&mut self, outcome: &Outcome, event: &str) -> Place {
+    pub fn note(&mut self, outcome: &Outcome, event: &str, fence: Option<i64>) -> Place {
         let page = self.pages.as_mut()?.get_mut(self.active)?;
         // By hand: the attempt is JSON already, and this is on the path of every delivery.
         let out = &mut self.buffer;
@@ -111,6 +115,9 @@ impl Journal {
         }
         push_number(out, ",\"now\":", outcome.now.0);
         push_number(out, ",\"asked\":", outcome.asked);
+        if let Some(fence) = fence {
+            push_number(out, ",\"fence\":", fence);
+        }
         push_word(out, ",\"attempt\":", outcome.attempt.as_deref().unwrap_or("null"));
         out.push(b'}');
         let line = &out[start + PREFIX_BYTES..];
@@ -229,14 +236,38 @@ async fn settle_page(path: &Path, store: &Arc<dyn Store>, limits: &Limits) {
             continue;
         }
         tracing::info!(outcomes = outcomes.len(), "webhooks: outcomes from before the crash");
-        let settlement = Settlement { outcomes, ..Settlement::default() };
-        until_answered("outcomes", limits, || store.settle(settlement.clone())).await;
+        for settlement in by_lease(outcomes) {
+            until_answered("outcomes", limits, || store.settle(settlement.clone())).await;
+        }
     }
+}
+
+/// Outcomes that were sent under a lease count only while nobody else has taken it over: a node
+/// that has is sending again what it found without an outcome.
+fn by_lease(noted: Vec<Noted>) -> Vec<Settlement> {
+    let mut settlements: BTreeMap<Option<i64>, Settlement> = BTreeMap::new();
+    for Noted { outcome, fence, .. } in noted {
+        let settlement = settlements.entry(fence).or_default();
+        if let Some(fence) = fence {
+            let lease = Lease { bucket: bucket_of(outcome.scope), fence };
+            settlement.leases.insert(outcome.endpoint, lease);
+        }
+        settlement.outcomes.push(outcome);
+    }
+    settlements.into_values().collect()
+}
+
+/// A line that was read.
+struct Noted {
+    /// Id of the event.
+    event: String,
+    outcome: Outcome,
+    fence: Option<i64>,
 }
 
 /// The next lines that are whole. Others are remains: of a page that was written over, or of the
 /// last moment before the power went.
-fn read_some(reader: &mut impl BufRead, most: usize) -> Vec<(String, Outcome)> {
+fn read_some(reader: &mut impl BufRead, most: usize) -> Vec<Noted> {
     let mut noted = Vec::new();
     let mut line = Vec::new();
     while noted.len() < most {
@@ -263,13 +294,9 @@ fn unwrapped(line: &[u8]) -> Option<&[u8]> {
 }
 
 /// Those whose event is still the same and whose attempt has no row yet.
-async fn unknown(
-    noted: Vec<(String, Outcome)>,
-    store: &Arc<dyn Store>,
-    limits: &Limits,
-) -> Vec<Outcome> {
+async fn unknown(noted: Vec<Noted>, store: &Arc<dyn Store>, limits: &Limits) -> Vec<Noted> {
     let mut by_endpoint: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-    for (_, outcome) in &noted {
+    for Noted { outcome, .. } in &noted {
         by_endpoint.entry(outcome.endpoint).or_default().push(outcome.event);
     }
     let mut attempts: BTreeMap<(i64, i64), u32> = BTreeMap::new();
@@ -280,7 +307,7 @@ async fn unknown(
         }
     }
     let mut found = Vec::new();
-    for (event, outcome) in noted {
+    for Noted { event, outcome, fence } in noted {
         let known = attempts.entry((outcome.endpoint, outcome.event)).or_default();
         if *known >= outcome.attempts {
             continue;
@@ -289,7 +316,8 @@ async fn unknown(
         let logged = until_answered("the log", limits, ask).await;
         if let Some(logged) = logged.first().filter(|logged| logged.id == event) {
             *known = outcome.attempts;
-            found.push(without_erased(outcome, logged));
+            let outcome = without_erased(outcome, logged);
+            found.push(Noted { event, outcome, fence });
         }
     }
     found
@@ -313,7 +341,7 @@ fn without_erased(mut outcome: Outcome, event: &Event) -> Outcome {
 }
 
 impl Line<'_> {
-    fn outcome(self) -> Option<(String, Outcome)> {
+    fn outcome(self) -> Option<Noted> {
         let status = match self.status {
             0 => Status::Pending,
             1 => Status::Succeeded,
@@ -335,7 +363,7 @@ impl Line<'_> {
             asked: self.asked,
             attempt: self.attempt.map(|text| text.get().to_owned()),
         };
-        Some((self.event.into_owned(), outcome))
+        Some(Noted { event: self.event.into_owned(), outcome, fence: self.fence })
     }
 }
 
@@ -369,13 +397,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut journal = journal(folder.path());
         for event in 1..=3 {
-            journal.note(&outcome(event), "evt_1");
+            journal.note(&outcome(event), "evt_1", None);
         }
         journal.flush();
         let text = std::fs::read(folder.path().join(NAMES[0])).unwrap();
         let read = |bytes: &[u8]| -> Vec<i64> {
             let noted = read_some(&mut BufReader::new(bytes), 10);
-            noted.iter().map(|(_, outcome)| outcome.event).collect()
+            noted.iter().map(|noted| noted.outcome.event).collect()
         };
         assert_eq!(read(&text), [1, 2, 3]);
         let line = text.len() / 3;
@@ -396,14 +424,14 @@ mod tests {
             let read = |name| std::fs::read(folder.path().join(name)).unwrap();
             NAMES.iter().any(|name| read(name).windows(6).any(|six| six == b"secret"))
         };
-        let first = journal.note(&outcome(1), "evt_1");
+        let first = journal.note(&outcome(1), "evt_1", None);
         journal.flush();
         journal.erase();
         assert!(holds(), "it is not durable elsewhere yet");
         let clean = Outcome { attempt: None, ..outcome(2) };
-        let second = journal.note(&clean, "evt_2");
+        let second = journal.note(&clean, "evt_2", None);
         journal.flush();
-        let third = journal.note(&clean, "evt_3");
+        let third = journal.note(&clean, "evt_3", None);
         journal.flush();
         assert_ne!(second, third, "the other page is written from here on");
         journal.settled(first);

@@ -4,11 +4,14 @@
 //!
 //! The path of a delivery: `engine::head` (or `engine::read`, for endpoints that lag behind) →
 //! `queue` → `request` → `send` → `engine::finish` (`outcome`, `attempt`) → `journal` → `settle`.
+//! Where several nodes share a database, each serves the accounts of its buckets
+//! (`engine::buckets`).
 //! Must not know SQL, which HTTP library carries a request, what time it is or where randomness
 //! comes from.
 
 mod limits;
 mod metrics;
+mod scope_figures;
 
 mod schedule;
 mod outcome;
@@ -36,10 +39,12 @@ mod timers;
 mod clock;
 mod ids;
 mod store_retry;
+mod load;
 mod engine;
 
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use scope_figures::ScopeFigures;
 
 use model::id::Entropy;
 use model::{Schema, Timestamp};
@@ -47,6 +52,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use store::Store;
+use store::cluster::Cluster;
 
 /// What comes from outside the program.
 pub trait Outside: Send + Sync {
@@ -59,6 +65,8 @@ pub trait Outside: Send + Sync {
 pub struct Parts {
     pub schema: Arc<Schema>,
     pub store: Arc<dyn Store>,
+    /// Which accounts this process serves.
+    pub cluster: Arc<dyn Cluster>,
     pub client: wire::Client,
     /// Folder of the journal, which keeps a crash from repeating deliveries; without it, a crash
     /// repeats a few more.

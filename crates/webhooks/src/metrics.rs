@@ -1,6 +1,8 @@
 //! Figures of the engine, in the text format of Prometheus. Counted with atomics by the engine's
 //! thread, rendered by the thread that answers the request.
 
+use crate::scope_figures::{ByScope, ScopeFigures};
+use model::Scope;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -26,6 +28,7 @@ pub struct Metrics {
     ages: watch::Sender<Vec<(String, Duration)>>,
     /// Versions with the number of endpoints that are sent to in them.
     versions: watch::Sender<Vec<(String, usize)>>,
+    pub(crate) by_scope: ByScope,
 }
 
 impl Metrics {
@@ -44,6 +47,7 @@ impl Metrics {
             latency_us: AtomicU64::new(0),
             ages: watch::Sender::new(Vec::new()),
             versions: watch::Sender::new(Vec::new()),
+            by_scope: ByScope::default(),
         }
     }
 
@@ -59,6 +63,11 @@ impl Metrics {
         let oldest = ages.first().map_or(0, |(_, age)| u64::try_from(age.as_millis()).unwrap_or(0));
         self.oldest_ms.store(oldest, Relaxed);
         self.ages.send_replace(ages);
+    }
+
+    /// The deliveries of one account and mode.
+    pub fn of(&self, scope: Scope) -> ScopeFigures {
+        self.by_scope.of(scope)
     }
 
     pub(crate) fn spoken(&self, versions: Vec<(String, usize)>) {

@@ -19,6 +19,10 @@ impl OpenEvents {
         self.open.contains_key(&seq)
     }
 
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

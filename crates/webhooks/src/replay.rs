@@ -41,6 +41,8 @@ pub struct Replay {
     pub ready: bool,
     /// It is in the queue of those that want to ask the store something.
     pub waiting: bool,
+    /// Its place in the order in which replays were opened.
+    pub opened: u64,
     /// A question to the store is in flight.
     pub asking: bool,
     /// What the next event weighs, where it found no room.
@@ -149,6 +151,7 @@ impl Replay {
             in_flight: 0,
             ready: false,
             waiting: false,
+            opened: 0,
             asking: false,
             reserve: 0,
             busy: HashSet::new(),

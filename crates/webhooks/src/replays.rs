@@ -88,6 +88,14 @@ impl Replays {
         self.admit(scope);
     }
 
+    /// Removes all replays for which this holds.
+    pub fn remove_where(&mut self, holds: impl Fn(&Replay) -> bool) {
+        let found = self.all.iter().filter(|(_, replay)| holds(replay));
+        for number in found.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.remove(number);
+        }
+    }
+
     /// Lets the oldest begin while there is room in their scope.
     fn admit(&mut self, scope: Scope) {
         while let Some(line) = self.lines.get_mut(&scope)
@@ -149,8 +157,13 @@ impl Replays {
 
     /// Whether the progress of all running replays is stored.
     pub fn are_saved(&self) -> bool {
-        let mut under_way = self.under_way.iter().filter_map(|number| self.all.get(number));
-        under_way.all(|replay| !replay.saving && !replay.dirty)
+        self.are_saved_where(|_| true)
+    }
+
+    /// The same, of those for which this holds.
+    pub fn are_saved_where(&self, holds: impl Fn(&Replay) -> bool) -> bool {
+        let under_way = self.under_way.iter().filter_map(|number| self.all.get(number));
+        under_way.filter(|replay| holds(replay)).all(|replay| !replay.saving && !replay.dirty)
     }
 }
 

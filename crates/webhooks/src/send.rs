@@ -23,6 +23,8 @@ use wire::outgoing::{Call, CallTimeouts, Names, Report, Retry};
 /// A request that came to its end.
 pub struct Finished {
     pub owner: Owner,
+    /// Which of the queues of this number it was sent for.
+    pub opened: u64,
     pub job: Job,
     pub result: SendResult,
     /// When it began, by both clocks.
@@ -70,7 +72,7 @@ impl Sends {
 
     pub fn launch(
         &mut self,
-        owner: Owner,
+        (owner, opened): (Owner, u64),
         job: Job,
         post: &Result<Rc<Post>, EndpointFault>,
         clock: &Clock,
@@ -88,12 +90,12 @@ impl Sends {
                     let result = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
                     // Its account may have another request in flight.
                     drop(place);
-                    Finished { owner, job, result, started: now, created }
+                    Finished { owner, opened, job, result, started: now, created }
                 })
             }
             Err(broken) => {
                 let result = SendResult::Unsent(broken.clone());
-                Box::pin(ready(Finished { owner, job, result, started: now, created }))
+                Box::pin(ready(Finished { owner, opened, job, result, started: now, created }))
             }
         };
         self.requests.push(request);

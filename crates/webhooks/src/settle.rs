@@ -3,7 +3,7 @@
 
 use crate::journal::Place;
 use crate::limits::Limits;
-use model::Timestamp;
+use model::{Scope, Timestamp};
 use std::collections::{BTreeMap, VecDeque};
 use store::{Failures, Outcome, Settlement, Status};
 use tokio::time::Instant;
@@ -24,6 +24,7 @@ pub enum Owner {
 pub struct Mark {
     pub owner: Owner,
     pub seq: i64,
+    pub scope: Scope,
     pub status: Status,
     pub next: Option<Timestamp>,
     /// Set where deliveries of one record go one after the other.
@@ -40,9 +41,12 @@ pub struct Settler {
     positions: BTreeMap<i64, Option<i64>>,
     pauses: BTreeMap<i64, Timestamp>,
     failures: BTreeMap<i64, Option<Failures>>,
-    gone: Vec<i64>,
+    gone: Vec<(i64, Scope)>,
     flying: Vec<Mark>,
     is_flying: bool,
+    /// Settlements that have begun and ended.
+    begun: u64,
+    ended: u64,
     /// An ordered event waits for one of them.
     urgent: bool,
     /// No settlement before this, unless there is enough for one.
@@ -52,7 +56,8 @@ pub struct Settler {
 }
 
 pub enum Begin {
-    Now(Settlement),
+    /// With the accounts of the endpoints that are gone.
+    Now(Settlement, Vec<(i64, Scope)>),
     /// Too early: look again then.
     At(Instant),
     Nothing,
@@ -85,11 +90,11 @@ impl Settler {
     }
 
     /// The endpoint is gone, and what is kept of it goes, too.
-    pub fn forget(&mut self, endpoint: i64) {
+    pub fn forget(&mut self, endpoint: i64, scope: Scope) {
         self.positions.remove(&endpoint);
         self.pauses.remove(&endpoint);
         self.failures.remove(&endpoint);
-        self.gone.push(endpoint);
+        self.gone.push((endpoint, scope));
     }
 
     /// Outcomes that are not durable yet.
@@ -101,7 +106,7 @@ impl Settler {
         !self.is_flying && !self.has_news()
     }
 
-    fn has_news(&self) -> bool {
+    pub fn has_news(&self) -> bool {
         let nothing = self.head.is_none()
             && self.outcomes.is_empty()
             && self.positions.is_empty()
@@ -136,13 +141,62 @@ impl Settler {
         let positions = std::mem::take(&mut self.positions).into_iter().collect();
         let pauses = std::mem::take(&mut self.pauses).into_iter().collect();
         let failures = std::mem::take(&mut self.failures).into_iter().collect();
-        let (head, gone) = (self.head.take(), std::mem::take(&mut self.gone));
-        Begin::Now(Settlement { outcomes, head, positions, pauses, failures, gone })
+        let (head, scopes) = (self.head.take(), std::mem::take(&mut self.gone));
+        let gone = scopes.iter().map(|(endpoint, _)| *endpoint).collect();
+        self.begun += 1;
+        let leases = BTreeMap::new();
+        let settlement = Settlement { outcomes, head, positions, pauses, failures, gone, leases };
+        Begin::Now(settlement, scopes)
+    }
+
+    /// The number of the next settlement, which contains everything but outcomes that is known now.
+    pub fn next_number(&self) -> u64 {
+        self.begun + 1
+    }
+
+    /// The number of the newest settlement that is durable.
+    pub fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// Whether an outcome of these accounts is not durable yet.
+    pub fn has_outcomes_of(&self, own: impl Fn(Scope) -> bool) -> bool {
+        self.marks.iter().chain(&self.flying).any(|mark| own(mark.scope))
+    }
+
+    /// Drops everything of endpoints for which this holds; the account is known for outcomes. What
+    /// is on its way to the store is not followed any more. Returns the places in the journal.
+    pub fn abandon(&mut self, mut holds: impl FnMut(i64, Option<Scope>) -> bool) -> Vec<Place> {
+        let mut places = Vec::new();
+        let (outcomes, marks) =
+            (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.marks));
+        for (outcome, mark) in outcomes.into_iter().zip(marks) {
+            if holds(outcome.endpoint, Some(outcome.scope)) {
+                places.push(mark.place);
+            } else {
+                self.outcomes.push_back(outcome);
+                self.marks.push_back(mark);
+            }
+        }
+        self.flying.retain(|mark| {
+            let (Owner::Queue(endpoint) | Owner::Replay { endpoint, .. }) = mark.owner;
+            let is_abandoned = holds(endpoint, Some(mark.scope));
+            if is_abandoned {
+                places.push(mark.place);
+            }
+            !is_abandoned
+        });
+        self.positions.retain(|endpoint, _| !holds(*endpoint, None));
+        self.pauses.retain(|endpoint, _| !holds(*endpoint, None));
+        self.failures.retain(|endpoint, _| !holds(*endpoint, None));
+        self.gone.retain(|(endpoint, scope)| !holds(*endpoint, Some(*scope)));
+        places
     }
 
     /// The settlement in flight is durable.
     pub fn end(&mut self) -> Vec<Mark> {
         self.is_flying = false;
+        self.ended = self.begun;
         std::mem::take(&mut self.flying)
     }
 }
@@ -161,7 +215,6 @@ fn fitting(outcomes: &VecDeque<Outcome>, limits: &Limits) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::Scope;
 
     fn push(settler: &mut Settler, seq: i64) {
         push_with(settler, seq, None);
@@ -181,15 +234,22 @@ mod tests {
             asked: 0,
             attempt,
         };
-        let status = outcome.status;
-        let mark =
-            Mark { owner: Owner::Queue(1), seq, status, next: None, record: None, place: None };
+        let (status, scope) = (outcome.status, outcome.scope);
+        let mark = Mark {
+            owner: Owner::Queue(1),
+            seq,
+            scope,
+            status,
+            next: None,
+            record: None,
+            place: None,
+        };
         settler.push(outcome, mark);
     }
 
     fn begun(begin: Begin) -> Option<Settlement> {
         match begin {
-            Begin::Now(settlement) => Some(settlement),
+            Begin::Now(settlement, _) => Some(settlement),
             Begin::At(_) | Begin::Nothing => None,
         }
     }

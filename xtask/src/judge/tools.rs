@@ -58,6 +58,24 @@ impl Tools {
         })
     }
 
+    /// Linters and generators of clients that read the OpenAPI document.
+    pub fn install_contracts(&self) -> Result<()> {
+        let python = ["contracts/requirements.txt"];
+        self.once("contracts/python", &python, |folder, manifests| {
+            install_python(folder, &manifests.join("contracts"))
+        })?;
+        let node = ["contracts/package.json", "contracts/package-lock.json"];
+        self.once("contracts/node", &node, |folder, manifests| {
+            install_node(folder, &manifests.join("contracts"))
+        })
+        .context("cannot install what reads the contract (needs Node 20 and the registries)")
+    }
+
+    /// The folder with `python` and `node` of the tools that read the contract.
+    pub fn contracts(&self) -> PathBuf {
+        self.home.join("contracts")
+    }
+
     /// The folder with `python` and `node` of the clients.
     pub fn clients(&self) -> PathBuf {
         self.home.join("clients")
@@ -125,11 +143,12 @@ impl Tools {
 }
 
 /// Programs that the tests call: name, an option that proves that it works, and its Debian package.
-const PROGRAMS: [(&str, &str, &str); 10] = [
+const PROGRAMS: [(&str, &str, &str); 11] = [
     ("curl", "--version", "curl"),
     ("openssl", "version", "openssl"),
     ("nghttp", "--version", "nghttp2-client"),
     ("chromium", "--version", "chromium"),
+    ("firefox-esr", "--version", "firefox-esr"),
     ("testssl", "--version", "testssl.sh"),
     ("pebble", "-h", "pebble"),
     ("faketime", "--version", "faketime"),
@@ -161,6 +180,11 @@ pub fn install_programs() -> Result<()> {
 /// The same for `bench wire`.
 pub fn install_rivals() -> Result<()> {
     install_missing(&RIVALS)
+}
+
+/// The same for the tests on PostgreSQL. Its programs are not on the path.
+pub fn install_postgres() -> Result<()> {
+    apt(&["postgresql", "pgbouncer"])
 }
 
 /// The same for `bench proxy`.

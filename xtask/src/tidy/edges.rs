@@ -12,12 +12,16 @@ const EDGES: &[(&str, &[&str])] = &[
     // To compare the HTTP server alone with the bare one.
     ("bench", &["wire"]),
     ("xtask", &[]),
+    ("console", &[]),
     ("store", &["model"]),
     ("live", &["model", "store", "wire"]),
     ("api", &["model", "store", "live", "wire"]),
     ("webhooks", &["model", "store", "wire", "restive-kit"]),
     ("proxy", &["wire"]),
-    ("restive", &["model", "wire", "restive-kit", "store", "live", "api", "webhooks", "proxy"]),
+    (
+        "restive",
+        &["model", "wire", "restive-kit", "store", "live", "api", "webhooks", "proxy", "console"],
+    ),
 ];
 
 /// External crates that only the named crates of ours may use.

@@ -2,7 +2,7 @@
 
 use super::server_messages::{frame, object};
 use super::{Contract, Listed, position};
-use crate::openapi::channels;
+use crate::openapi::names::LIVE_TYPE;
 use crate::openapi::reference;
 use serde_json::{Value, json};
 
@@ -35,10 +35,7 @@ impl Contract<'_> {
                 "anyOf": [
                     { "type": "null" },
                     { "type": "string" },
-                    {
-                        "type": "array",
-                        "items": { "type": "string", "enum": channels::types(self.schema) },
-                    },
+                    { "type": "array", "items": reference("schemas", LIVE_TYPE) },
                 ],
             });
             let since = json!({

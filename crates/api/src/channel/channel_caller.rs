@@ -56,7 +56,7 @@ pub async fn identify(
         trace.choose_version(&services.versions, exchange, &identity)?;
         // The response to an unknown version names no version.
         trace.version = named.as_ref().map_or(None, |named| named.or(trace.version));
-        services.admission.take(&identity, trace)?;
+        services.admission.take(&identity, trace).await?;
         // The events on the channel have a version too, so the account is pinned now.
         if identity.account.pin.is_none() {
             Box::pin(account::pin(services, &identity, trace.now)).await;
@@ -116,7 +116,11 @@ async fn by_key(
         feeds,
         by_token: false,
         expires_in: identity.expires.map(|end| until(end.0, trace)),
-        validity: services.channels.key_statuses.of(caller.scope, &caller.key),
+        validity: services.channels.key_statuses.of(
+            caller.scope,
+            &caller.key,
+            caller.grants.clone(),
+        ),
         key_generation,
         version: 0,
         now: trace.now,
@@ -166,13 +170,16 @@ async fn by_token(
     let scope = model::Scope(claims.scope);
     let keys = services.schema.own(Builtin::Key);
     let key_generation = services.store.key_generation();
-    let held = key_status::holds(&*services.store, keys, scope, &claims.key, trace.now).await?;
-    // A token does not outlive its key.
+    let grants = claims.grants();
+    let asked = (scope, &*claims.key, grants.as_deref());
+    let held = key_status::holds(&*services.store, keys, asked, trace.now).await?;
+    // A token does not outlive its key, nor a scope of it.
     let expires_in = match held {
         Validity::Valid => until(claims.expires, trace),
         Validity::ExpiresIn(time) => until(claims.expires, trace).min(time),
         Validity::Revoked => {
-            let message = "The API key that made this channel token is no longer valid.";
+            let message = "The API key that made this channel token is no longer valid, or has \
+                           fewer scopes than the token.";
             return Err(Problem::new(Code::InvalidApiKey, message).param(ACCESS_TOKEN).into());
         }
     };
@@ -181,12 +188,14 @@ async fn by_token(
         account: claims.account.clone(),
         key: claims.key.clone(),
         grants: claims.grants(),
+        admin: None,
         rate_limit: None,
     };
     // Each user has a separate quota: a user who floods the service does not block the others.
     let who = format!("{}:{}", claims.key, claims.user.as_deref().unwrap_or_default());
     let account = services.admission.auth.account(&claims.account).await?;
-    let identity = Identity::of_token(caller, services.admission.limiter.bucket(&who), account);
+    let bucket = services.admission.limiter.bucket_of_key(&who);
+    let identity = Identity::of_token(caller, bucket, account, claims.user.clone());
     trace.identity = Some(Arc::new(identity));
     let permit = permit_of(services, &claims);
     Ok(ChannelCaller {
@@ -196,7 +205,7 @@ async fn by_token(
         feeds: Feeds::Only(claims.publish),
         by_token: true,
         expires_in: Some(expires_in),
-        validity: services.channels.key_statuses.of(scope, &claims.key),
+        validity: services.channels.key_statuses.of(scope, &claims.key, grants),
         key_generation,
         version: 0,
         now: trace.now,

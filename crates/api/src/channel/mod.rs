@@ -14,7 +14,7 @@ use crate::route::{self, Channel};
 use crate::services::Services;
 use crate::token::{Claims, USER};
 use crate::trace::Trace;
-use crate::{body, cors, negotiate, scope};
+use crate::{body, confirmed_body, cors, negotiate, scope};
 use http::header::{CACHE_CONTROL, ETAG};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use live::{ChannelCaller, Epoch, Full, PollRequest, PollResponse, Polled, SubscribeRequest};
@@ -24,6 +24,7 @@ use model::schema::CollectionIx;
 use record_writer::SocketWriter;
 use serde_json::json;
 use std::sync::Arc;
+use store::cluster::PresentUser;
 use wire::{Exchange, Payload, Response, accepted, wants_events, websocket};
 
 /// Sent if events between the requested position and the response may have been missed.
@@ -128,6 +129,12 @@ async fn poll(
     );
     let epoch = Epoch(services.store.epoch());
     let asking = PollRequest::read(feed, epoch, services.schema.service.max_page, &pairs, &COMMON)?;
+    if condition::is_sent(&exchange.headers)
+        || asking.is_ahead_of(*services.store.position().borrow())
+    {
+        // Another server may have committed: the tag must know it.
+        services.store.fresh().await?;
+    }
     // Read the position before the tag: a record committed in between must not be older than the
     // position.
     let position = *services.store.position().borrow();
@@ -208,6 +215,9 @@ async fn stream(
     let epoch = Epoch(services.store.epoch());
     let schema = &services.versions.view(caller.version).schema;
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    if asked.is_ahead_of(*services.store.position().borrow()) {
+        services.store.fresh().await?;
+    }
     caller.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.deprecations,
@@ -282,6 +292,9 @@ async fn socket(
     let epoch = Epoch(services.store.epoch());
     let schema = &services.versions.view(caller.version).schema;
     let asked = SubscribeRequest::read(schema, epoch, &pairs, &exchange.headers, &COMMON)?;
+    if asked.is_ahead_of(*services.store.position().borrow()) {
+        services.store.fresh().await?;
+    }
     caller.check(schema, &services.schema, &asked.interest)?;
     trace.note_deprecated(
         &services.deprecations,
@@ -329,10 +342,10 @@ async fn tokens(
     exchange: &mut Exchange,
     trace: &mut Trace,
 ) -> Result<Reply, Failure> {
-    let identity = services.admission.identify(exchange, trace).await?;
+    let mut identity = services.admission.identify(exchange, trace).await?;
     trace.choose_version(&services.versions, exchange, &identity)?;
-    services.admission.take(&identity, trace)?;
-    let body = services.bodies.read(exchange, &identity, trace).await;
+    services.admission.take(&identity, trace).await?;
+    let body = confirmed_body::read(services, exchange, &mut identity, trace).await?;
     scope::check(&identity.caller, scope::CHANNEL_TOKENS, Access::Write)?;
     let body = body?;
     negotiate::check_accept(&exchange.headers)?;
@@ -368,15 +381,15 @@ async fn presence(
     let pairs = route::parameters(exchange.uri.query().unwrap_or_default())?;
     let identity = services.admission.identify(exchange, trace).await?;
     trace.choose_version(&services.versions, exchange, &identity)?;
-    services.admission.take(&identity, trace)?;
+    services.admission.take(&identity, trace).await?;
     scope::check(&identity.caller, scope::PRESENCE, Access::Read)?;
     negotiate::check_accept(&exchange.headers)?;
     if let Some((name, _)) = pairs.first() {
         return Err(Problem::unknown_parameter(name, &[]).into());
     }
     let position = *services.store.position().borrow();
-    let (users, total) = services.channels.hub.presence.list(identity.caller.scope);
-    let shown = |present: &live::Present| {
+    let (users, total) = services.channels.hub.present(identity.caller.scope).await;
+    let shown = |present: &PresentUser| {
         json!({
             "object": "presence",
             "user": present.user,

@@ -83,7 +83,8 @@ async fn post(
     let request_id = services.telemetry.request_id();
     let now = services.outside.now();
     let at = Moment { now, uptime: services.outside.uptime() };
-    let taken = services.admission.limiter.take(&identity.bucket, identity.caller.rate_limit, at);
+    let (limiter, own) = (&services.admission.limiter, identity.caller.rate_limit);
+    let taken = limiter.take_of_key(&identity.bucket, own, at).await;
     if let Some((quota, false)) = taken {
         return Err(quota.problem());
     }

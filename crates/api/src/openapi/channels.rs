@@ -3,9 +3,11 @@
 //! full.
 
 use super::errors::{self, Facets};
-use super::names::{Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST};
-use super::operation::{JSON, Operation, answer, unchanged};
-use super::{headers, own, parameters, reference};
+use super::names::{
+    EVENT_PATTERN, LIVE_TYPE, Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST,
+};
+use super::operation::{JSON, Operation, answer, unchanged_list};
+use super::{headers, parameters, reference};
 use crate::route::{self, Channel};
 use crate::token;
 use model::schema::{CollectionIx, Schema};
@@ -47,6 +49,7 @@ pub fn paths(schema: &Schema, names: &Names) -> Map<String, Value> {
 pub fn schemas(schema: &Schema) -> Map<String, Value> {
     let all = [
         (POSITION, position()),
+        (LIVE_TYPE, live_type(schema)),
         (TOKEN, token()),
         (TOKEN_REQUEST, token_request(schema)),
         (PRESENCE, present()),
@@ -66,7 +69,7 @@ pub fn parameter_components(schema: &Schema) -> Map<String, Value> {
          and `online`. Without it, everything except the events of built-in objects.",
         json!({
             "type": "array",
-            "items": { "type": "string", "enum": types(schema) },
+            "items": reference("schemas", LIVE_TYPE),
             "minItems": 1,
             "maxItems": live::MAX_TYPES,
         }),
@@ -123,11 +126,13 @@ fn poll_parameters(schema: &Schema) -> [(&'static str, Value); 3] {
 }
 
 /// Everything that a subscription can name.
-pub fn types(schema: &Schema) -> BTreeSet<String> {
-    let mut all = own::patterns(schema);
-    all.extend(live_names(schema));
-    all.extend(live::EPHEMERAL.map(str::to_owned));
-    all
+fn live_type(schema: &Schema) -> Value {
+    let more: BTreeSet<String> =
+        live_names(schema).chain(live::EPHEMERAL.map(str::to_owned)).collect();
+    json!({
+        "description": "A type or pattern of events, a live name of a feed, `typing` or `online`.",
+        "anyOf": [reference("schemas", EVENT_PATTERN), { "type": "string", "enum": more }],
+    })
 }
 
 fn live_names(schema: &Schema) -> impl Iterator<Item = String> {
@@ -137,7 +142,7 @@ fn live_names(schema: &Schema) -> impl Iterator<Item = String> {
 /// An operation on a channel, which also accepts a channel token.
 fn channel(operation: Operation) -> Value {
     let mut value = operation.into_value(TAG);
-    value["security"] = json!([{ "bearerAuth": [] }, { "basicAuth": [] }, { TOKEN_SCHEME: [] }]);
+    value["security"] = json!([{ "bearerAuth": [] }, { TOKEN_SCHEME: [] }]);
     value
 }
 
@@ -157,9 +162,7 @@ fn poll(schema: &Schema, names: &Names, feed: CollectionIx) -> Value {
     let mut responses = failures(false);
     let shown = ["ETag", "X-Stream-Position", "X-Stream-Gap"];
     responses.insert("200".into(), answer("The records after `since`.", &shown, records));
-    let mut fresh = unchanged();
-    fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");
-    responses.insert("304".into(), fresh);
+    responses.insert("304".into(), unchanged_list());
     channel(Operation {
         id: names.operation("poll", feed),
         summary: format!("Poll {name}"),
@@ -220,7 +223,6 @@ fn stream(schema: &Schema) -> Value {
     let mut responses = failures(false);
     let success = json!({
         "description": blocks,
-        "headers": headers::with(&[]),
         "content": { "text/event-stream": { "schema": { "type": "string" } } },
     });
     responses.insert("200".into(), success);
@@ -382,7 +384,7 @@ fn token_request(schema: &Schema) -> Value {
                 "type": "array",
                 "description": "Types, patterns and live names to receive. Without it, all \
                                 that the key may read.",
-                "items": { "type": "string", "enum": types(schema) },
+                "items": reference("schemas", LIVE_TYPE),
                 "minItems": 1,
                 "maxItems": token::MAX_ITEMS,
             },

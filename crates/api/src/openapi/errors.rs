@@ -36,6 +36,12 @@ pub struct Facets<'a> {
     pub action: Option<&'a Action>,
     /// Names a version in its query.
     pub chosen: bool,
+    /// Changes a key that may be revoked or damaged.
+    pub invalid_state: bool,
+    /// Can end the access of the key or the account that asks.
+    pub own_access: bool,
+    /// Deletes an account, which must be empty.
+    pub account_in_use: bool,
 }
 
 /// Whether an operation can return a code.
@@ -67,9 +73,11 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         ValidationFailed => facets.body,
         PreconditionFailed => facets.if_match.is_some(),
         PreconditionRequired => facets.if_match == Some(true),
-        InvalidState => facets
-            .action
-            .is_some_and(|action| !action.from.is_empty() || action.native == Some(Native::Retry)),
+        InvalidState => {
+            let refuses =
+                |action: &Action| !action.from.is_empty() || action.native == Some(Native::Retry);
+            facets.invalid_state || facets.action.is_some_and(refuses)
+        }
         GuardFailed | RuleFailed => facets.action.is_some(),
         ActionHandlerFailed | HandlerInvalid | ActionInProgress => {
             facets.action.is_some_and(|action| action.handler.is_some())
@@ -77,6 +85,8 @@ fn occurs(code: Code, facets: &Facets<'_>) -> bool {
         TooManyChildren => facets.takes_others,
         StillReferenced => facets.restricted,
         TooManyRecords => facets.counted,
+        OwnAccess => facets.own_access,
+        AccountInUse => facets.account_in_use,
         TooManyConnections => facets.channel.is_some(),
         UpgradeRequired => facets.channel == Some(true),
         IdempotencyKeyReused | IdempotencyKeyInUse => facets.idempotency.is_some(),
@@ -96,11 +106,20 @@ fn statuses(code: Code) -> Vec<StatusCode> {
     }
 }
 
-/// The error responses of an operation, by status.
+/// The statuses that an operation lists by themselves: what the caller did conflicts with the state
+/// of the service. Every other status is one of a class, `4XX` or `5XX`: the document stays small.
+const LISTED: [StatusCode; 2] = [StatusCode::CONFLICT, StatusCode::PRECONDITION_REQUIRED];
+
+/// Component of the responses with a status from 400 to 499.
+const CLIENT_ERROR: &str = "ClientError";
+/// Component of the responses with a status from 500 to 599.
+const SERVER_ERROR: &str = "ServerError";
+
+/// The error responses of an operation, by status or class of statuses.
 pub fn responses(facets: &Facets<'_>) -> Map<String, Value> {
     let mut by_status: BTreeMap<StatusCode, BTreeSet<&str>> = BTreeMap::new();
     for code in Code::ALL.iter().filter(|code| occurs(**code, facets)) {
-        for status in statuses(*code) {
+        for status in statuses(*code).into_iter().filter(|status| LISTED.contains(status)) {
             by_status.entry(status).or_default().insert(code.name());
         }
     }
@@ -110,20 +129,22 @@ pub fn responses(facets: &Facets<'_>) -> Map<String, Value> {
     let mut all: Map<String, Value> = by_status
         .into_iter()
         .map(|(status, codes)| {
-            let mut response = reference("responses", &component(status));
+            let mut response = reference("responses", component(status));
             let codes: Vec<String> = codes.iter().map(|code| format!("`{code}`")).collect();
-            let reason = status.canonical_reason().unwrap_or("Refused");
-            response["description"] = format!("{reason}: {}.", codes.join(", ")).into();
+            response["description"] = format!("{}.", codes.join(", ")).into();
             (status.as_str().to_owned(), response)
         })
         .collect();
+    let mut refused = reference("responses", CLIENT_ERROR);
     if facets.action.is_some_and(|action| action.handler.is_some()) {
-        all.insert("4XX".into(), reference("responses", REFUSED_BY_HANDLER));
+        refused["description"] =
+            "Refused by the service, or by the operator's action handler with a code of its own."
+                .into();
     }
+    all.insert("4XX".into(), refused);
+    all.insert("5XX".into(), reference("responses", SERVER_ERROR));
     all
 }
-
-const REFUSED_BY_HANDLER: &str = "RefusedByHandler";
 
 /// Error codes that the rules of an action declare.
 fn declared(action: &Action) -> impl Iterator<Item = (StatusCode, &str)> {
@@ -133,59 +154,46 @@ fn declared(action: &Action) -> impl Iterator<Item = (StatusCode, &str)> {
     })
 }
 
-/// `Not Found` becomes `NotFound`, a status without a name `Status499`.
-fn component(status: StatusCode) -> String {
-    match status.canonical_reason() {
-        Some(reason) => reason.chars().filter(char::is_ascii_alphanumeric).collect(),
-        None => format!("Status{}", status.as_u16()),
-    }
+fn component(status: StatusCode) -> &'static str {
+    if status.is_server_error() { SERVER_ERROR } else { CLIENT_ERROR }
 }
 
-/// One response for each status that any operation can return.
+/// One response for each class of statuses. Codes that the schema declares are explained here;
+/// `/errors` explains all of them.
 pub fn components(schema: &Schema) -> Map<String, Value> {
-    let mut by_status: BTreeMap<StatusCode, Vec<String>> = BTreeMap::new();
-    for code in Code::ALL {
-        for status in statuses(*code) {
-            let line = format!("- `{}`: {}", code.name(), code.explanation());
-            by_status.entry(status).or_default().push(line);
-        }
-    }
+    let mut lines: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for rule in actions(schema).flat_map(|action| &action.rules) {
         if let Ok(status) = StatusCode::from_u16(rule.status) {
-            let line = format!("- `{}`: {}", rule.code, rule.message);
-            let lines = by_status.entry(status).or_default();
+            let line = format!("\n- `{}`: {}", rule.code, rule.message);
+            let lines = lines.entry(component(status)).or_default();
             if !lines.contains(&line) {
                 lines.push(line);
             }
         }
     }
-    let mut all: Map<String, Value> = by_status
-        .into_iter()
-        .map(|(status, lines)| {
-            let more: &[&str] = match status {
-                StatusCode::UNAUTHORIZED => &["WWW-Authenticate"],
-                StatusCode::METHOD_NOT_ALLOWED => &["Allow"],
-                StatusCode::CONFLICT
-                | StatusCode::TOO_MANY_REQUESTS
-                | StatusCode::SERVICE_UNAVAILABLE => &["Retry-After"],
-                _ => &[],
-            };
-            (component(status), response(schema, &lines.join("\n"), more))
-        })
-        .collect();
-    let refused =
-        "Refused by the operator's action handler, with a status and code that it defines.";
-    all.insert(REFUSED_BY_HANDLER.into(), response(schema, refused, &["Retry-After"]));
-    all
+    let about = [
+        (
+            CLIENT_ERROR,
+            "Refused, nothing was changed. `/errors` explains every code. `Accept: \
+             application/problem+json` asks for the format of RFC 9457.",
+        ),
+        (SERVER_ERROR, "The service failed. `/errors` explains every code."),
+    ];
+    let entry = |(name, about): (&str, &str)| {
+        let text =
+            format!("{about}{}", lines.get(name).map(|lines| lines.concat()).unwrap_or_default());
+        (name.to_owned(), response(schema, &text))
+    };
+    about.into_iter().map(entry).collect()
 }
 
-fn response(schema: &Schema, description: &str, more: &[&str]) -> Value {
+fn response(schema: &Schema, description: &str) -> Value {
+    let more = ["Restive-Error-Code", "Retry-After", "WWW-Authenticate", "Allow"];
     json!({
         "description": description,
-        "headers": headers::with(&[&["Restive-Error-Code"], more].concat()),
+        "headers": headers::of_every_response(&more),
         "content": {
             "application/json": { "schema": reference("schemas", shape(schema)) },
-            "application/problem+json": { "schema": reference("schemas", "ProblemDetails") },
         },
     })
 }
@@ -205,11 +213,15 @@ fn actions(schema: &Schema) -> impl Iterator<Item = &Action> {
 pub fn schemas(schema: &Schema) -> Map<String, Value> {
     let mut all = Map::new();
     all.insert("Error".into(), structured(schema));
-    all.insert("FlatError".into(), flat(schema));
-    all.insert("ProblemDetails".into(), problem_details(schema));
+    all.insert("FlatError".into(), flat());
     all.insert("Violation".into(), violation());
+    all.insert(CODE.into(), code(schema));
+    all.insert(VIOLATION_CODE.into(), violation_code());
     all
 }
+
+const CODE: &str = "ErrorCode";
+const VIOLATION_CODE: &str = "ViolationCode";
 
 /// A closed list of words, unless handlers may add their own.
 fn words(schema: &Schema, words: BTreeSet<&str>, about: &str) -> Value {
@@ -257,7 +269,7 @@ fn structured(schema: &Schema) -> Value {
                 "type": "object",
                 "properties": {
                     "type": kind(schema),
-                    "code": code(schema),
+                    "code": reference("schemas", CODE),
                     "message": text("A text for people."),
                     "param": {
                         "type": ["string", "null"],
@@ -276,13 +288,13 @@ fn structured(schema: &Schema) -> Value {
     })
 }
 
-fn flat(schema: &Schema) -> Value {
+fn flat() -> Value {
     json!({
         "type": "object",
         "description": "A failed request.",
         "properties": {
             "message": text("A text for people."),
-            "code": code(schema),
+            "code": reference("schemas", CODE),
             "documentation_url": link(),
             "request_id": text("Value of the Request-Id header."),
             "errors": {
@@ -292,7 +304,7 @@ fn flat(schema: &Schema) -> Value {
                     "type": "object",
                     "properties": {
                         "field": text("Dotted path of the field, or name of the parameter."),
-                        "code": violation_code(),
+                        "code": reference("schemas", VIOLATION_CODE),
                         "message": text("A text for people."),
                     },
                     "required": ["field", "code", "message"],
@@ -303,26 +315,6 @@ fn flat(schema: &Schema) -> Value {
     })
 }
 
-fn problem_details(schema: &Schema) -> Value {
-    json!({
-        "type": "object",
-        "description": "A failed request in the format of RFC 9457. Sent if Accept asks for it.",
-        "properties": {
-            "type": link(),
-            "title": text("What the code means."),
-            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
-            "detail": text("What went wrong this time."),
-            "instance": { "type": "string", "description": "This occurrence, as a URN." },
-            "code": code(schema),
-            "param": text("The first invalid field or parameter."),
-            "request_id": text("Value of the Request-Id header."),
-            "errors": violations(),
-        },
-        "required":
-            ["type", "title", "status", "detail", "instance", "code", "request_id", "errors"],
-    })
-}
-
 fn violation() -> Value {
     json!({
         "type": "object",
@@ -330,7 +322,7 @@ fn violation() -> Value {
         "properties": {
             "field": text("Dotted path of the field, or name of the parameter."),
             "pointer": text("The same as a JSON pointer (RFC 6901)."),
-            "code": violation_code(),
+            "code": reference("schemas", VIOLATION_CODE),
             "message": text("A text for people."),
             "value": { "description": "The invalid value, shortened." },
         },
@@ -339,8 +331,9 @@ fn violation() -> Value {
 }
 
 fn violation_code() -> Value {
+    // Codes of whole requests never stand inside `errors`, except those of query parameters.
     let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.name()).collect();
-    json!({ "type": "string", "enum": codes })
+    json!({ "type": "string", "description": "What is wrong with the value.", "enum": codes })
 }
 
 fn link() -> Value {
@@ -351,26 +344,83 @@ fn link() -> Value {
     })
 }
 
-/// The catalogue as Markdown: `docs/errors.md` is this text.
-pub fn markdown() -> String {
+/// One code of the catalogue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub code: String,
+    /// Several if the code has several, separated by commas.
+    pub status: String,
+    pub kind: String,
+    pub explanation: String,
+    /// The actions whose rules declare the code, `orders/pay`; empty for codes of the service.
+    pub actions: Vec<String>,
+}
+
+/// Every code that a service with this schema can return, except those that its action handlers
+/// define: first the codes that every service has, then those of the rules.
+pub fn catalogue(schema: Option<&Schema>) -> Vec<Listed> {
+    let mut all: Vec<Listed> = Code::ALL.iter().map(|code| of_every_service(*code)).collect();
+    for (_, collection) in schema.into_iter().flat_map(Schema::routed) {
+        for (action, rule) in collection
+            .actions
+            .iter()
+            .flat_map(|action| action.rules.iter().map(move |r| (action, r)))
+        {
+            let place = format!("{}/{}", collection.name, action.name);
+            match all.iter_mut().find(|one| one.code == rule.code) {
+                // A rule may use a code of the service, which has its explanation already.
+                Some(known) if known.actions.is_empty() => {}
+                Some(known) if known.actions.contains(&place) => {}
+                Some(known) => known.actions.push(place),
+                None => all.push(Listed {
+                    code: rule.code.clone(),
+                    status: rule.status.to_string(),
+                    kind: rule.kind.clone(),
+                    explanation: rule.message.clone(),
+                    actions: vec![place],
+                }),
+            }
+        }
+    }
+    all
+}
+
+fn of_every_service(code: Code) -> Listed {
+    let statuses: Vec<String> =
+        statuses(code).iter().map(|status| status.as_u16().to_string()).collect();
+    Listed {
+        code: code.name().to_owned(),
+        status: statuses.join(", "),
+        kind: error::classify(code).1.to_owned(),
+        explanation: code.explanation().to_owned(),
+        actions: Vec::new(),
+    }
+}
+
+/// The catalogue as Markdown: without a schema it is `docs/errors.md`.
+pub fn markdown(schema: Option<&Schema>) -> String {
     let mut text = String::from(
         "# Error codes\n\n\
          The response to a failed request has a status, a type and a code. Codes are stable: \
          programs may\nrely on them, messages are for people. Codes about one field are in \
          `errors`, inside a\n`validation_failed`. Actions can declare their own codes in the \
-         schema; the OpenAPI document of a\nservice lists them too.\n\n\
+         schema; `/errors` of a service\nlists them too, and its OpenAPI document.\n\n\
          | Status | Type | Code | What it means and what to do |\n|---|---|---|---|\n",
     );
-    for code in Code::ALL {
-        let statuses: Vec<String> =
-            statuses(*code).iter().map(|status| status.as_u16().to_string()).collect();
-        let (name, (_, kind)) = (code.name(), error::classify(*code));
-        let explanation = code.explanation().replace('|', "\\|");
+    for Listed { code, status, kind, explanation, actions } in catalogue(schema) {
+        let cell = |text: &str| text.replace(['\n', '\r'], " ").replace('|', "\\|");
+        let (mut code, mut kind, mut explanation) = (code, cell(&kind), cell(&explanation));
+        // A text of the schema must not become HTML.
+        if !actions.is_empty() {
+            code.retain(|c| !matches!(c, '"' | '<' | '>' | '&' | '|' | '`' | '\n' | '\r'));
+            for text in [&mut kind, &mut explanation] {
+                *text = text.replace('&', "&amp;").replace('<', "&lt;");
+            }
+        }
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {} | `{kind}` | <a id=\"{name}\"></a>`{name}` | {explanation} |",
-            statuses.join(", "),
+            "| {status} | `{kind}` | <a id=\"{code}\"></a>`{code}` | {explanation} |"
         );
     }
     text

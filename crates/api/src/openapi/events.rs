@@ -1,6 +1,6 @@
 //! The events: the envelope of each type with its object, as webhooks and live channels send it.
 
-use super::names::{EVENT_CAUSE, Names, RECORD_REFERENCE};
+use super::names::{ENVELOPE, EVENT_ACTOR, EVENT_CAUSE, Names, RECORD_REFERENCE};
 use super::{reference, responses};
 use model::schema::{CollectionIx, Schema};
 use model::webhook::catalogue::{About, EventKind};
@@ -20,10 +20,59 @@ pub fn schemas(schema: &Schema, names: &Names, kinds: &[EventKind<'_>]) -> Map<S
     for collection in collections {
         all.insert(names.snapshot(collection), snapshot(schema, collection));
         all.insert(names.previous(collection), previous(schema, collection));
+        all.insert(names.events(collection), any_about(schema, names, collection, kinds));
     }
+    all.insert(ENVELOPE.to_owned(), shared_members(schema));
     all.insert(RECORD_REFERENCE.to_owned(), record_reference());
     all.insert(EVENT_CAUSE.to_owned(), cause());
+    all.insert(EVENT_ACTOR.to_owned(), actor());
     all
+}
+
+/// Any event about a record of the collection: all its types in one schema, because they differ
+/// only in `type`.
+fn any_about(
+    schema: &Schema,
+    names: &Names,
+    collection: CollectionIx,
+    kinds: &[EventKind<'_>],
+) -> Value {
+    let kinds = || kinds.iter().filter(|kind| kind.about == About::Record(collection));
+    let mut description = format!("An event about a {}.", schema.collections[collection].object);
+    for kind in kinds() {
+        if let Some(about) = kind.description {
+            description.push_str(&format!("\n- `{}`: {about}", kind.name));
+        }
+    }
+    let mut data = json!({ "object": shown(names, collection) });
+    if kinds().any(|kind| kind.has_previous) {
+        data["previous_attributes"] = json!({
+            "type": "object",
+            "description": "After a change: old values of the fields that changed.",
+        });
+    }
+    json!({
+        "type": "object",
+        "description": description,
+        "allOf": [reference("schemas", ENVELOPE)],
+        "properties": {
+            "type": { "type": "string", "enum": kinds().map(|kind| kind.name).collect::<Vec<_>>() },
+            "data": { "type": "object", "properties": data, "required": ["object"] },
+        },
+        "required": ["type", "data"],
+    })
+}
+
+/// The members that events of all types have in the same form.
+fn shared_members(schema: &Schema) -> Value {
+    let members = envelope_members(schema);
+    let required = required(&members);
+    json!({
+        "type": "object",
+        "description": "The members of every event.",
+        "properties": members,
+        "required": required,
+    })
 }
 
 /// One sentence about the events of a type.
@@ -48,41 +97,57 @@ fn envelope(schema: &Schema, names: &Names, kind: &EventKind<'_>) -> Value {
             }),
         };
     }
+    let mut members = envelope_members(schema);
+    members.insert("type".to_owned(), json!({ "type": "string", "const": kind.name }));
+    let data = json!({ "type": "object", "properties": data, "required": ["object"] });
+    members.insert("data".to_owned(), data);
+    let required = required(&members);
     json!({
         "type": "object",
         "description": about(schema, kind),
-        "properties": {
-            "id": {
+        "properties": members,
+        "required": required,
+    })
+}
+
+/// Events from before there was an `actor` have none.
+fn required(members: &Map<String, Value>) -> Vec<&String> {
+    members.keys().filter(|name| *name != "actor").collect()
+}
+
+fn envelope_members(schema: &Schema) -> Map<String, Value> {
+    let members = [
+        (
+            "id",
+            json!({
                 "type": "string",
                 "description": "The same each time the event is sent: skip ids that you have \
                                 processed.",
-            },
-            "object": { "type": "string", "const": "event" },
-            "type": { "type": "string", "const": kind.name },
-            "api_version": {
+            }),
+        ),
+        ("object", json!({ "type": "string", "const": "event" })),
+        (
+            "api_version",
+            json!({
                 "type": "string",
                 "const": schema.service.version,
                 "description": "The version in which the event is written.",
-            },
-            "created": { "type": "integer", "description": "Unix time in seconds." },
-            "data": {
-                "type": "object",
-                "properties": data,
-                "required": ["object"],
-            },
-            "livemode": { "type": "boolean" },
-            "pending_webhooks": {
+            }),
+        ),
+        ("created", json!({ "type": "integer", "description": "Unix time in seconds." })),
+        ("livemode", json!({ "type": "boolean" })),
+        (
+            "pending_webhooks",
+            json!({
                 "type": "integer",
                 "minimum": 0,
                 "description": "Deliveries that have not succeeded yet; 0 on live channels.",
-            },
-            "request": reference("schemas", EVENT_CAUSE),
-        },
-        "required": [
-            "id", "object", "type", "api_version", "created", "data", "livemode",
-            "pending_webhooks", "request",
-        ],
-    })
+            }),
+        ),
+        ("request", reference("schemas", EVENT_CAUSE)),
+        ("actor", reference("schemas", EVENT_ACTOR)),
+    ];
+    members.into_iter().map(|(name, member)| (name.to_owned(), member)).collect()
 }
 
 fn object(names: &Names, kind: &EventKind<'_>) -> Value {
@@ -117,7 +182,6 @@ fn snapshot(schema: &Schema, collection: CollectionIx) -> Value {
         ),
         "properties": responses::members(schema, collection),
         "required": assigned.collect::<Vec<_>>(),
-        "not": { "required": ["erased"] },
     })
 }
 
@@ -143,6 +207,19 @@ fn record_reference() -> Value {
         },
         "required": ["id", "object"],
         "additionalProperties": false,
+    })
+}
+
+fn actor() -> Value {
+    json!({
+        "type": "object",
+        "description": "The key, and the user of a channel token, that caused the event. Missing \
+                        if the service itself caused it.",
+        "properties": {
+            "key": { "type": ["string", "null"] },
+            "user": { "type": ["string", "null"] },
+        },
+        "required": ["key", "user"],
     })
 }
 

@@ -24,16 +24,15 @@ const ALWAYS: &[&str] = &[
 pub const ENTITY_TAGS: &str = r#"^(?:\*|(?:W/)?"[!#-~]*"(?:, ?(?:W/)?"[!#-~]*")*)$"#;
 const ENTITY_TAG: &str = r#"^(?:W/)?"[!#-~]*"$"#;
 
-/// The headers of a response: those of every response, and these.
-pub fn with(more: &[&str]) -> Value {
-    let names = ALWAYS.iter().chain(more);
-    names.map(|name| ((*name).to_owned(), reference("headers", name))).collect()
+/// These headers of a response. Those of every response are not repeated for each operation: the
+/// description of the document and the error responses name them.
+pub fn with(names: &[&str]) -> Value {
+    names.iter().map(|name| ((*name).to_owned(), reference("headers", name))).collect()
 }
 
-/// The headers of a response that needs no key.
-pub fn public() -> Value {
-    let names = ["Request-Id", "Restive-Version", "Cache-Control", "Deprecation", "Sunset", "Link"];
-    names.into_iter().map(|name| (name.to_owned(), reference("headers", name))).collect()
+/// The headers of every response, and these.
+pub fn of_every_response(more: &[&str]) -> Value {
+    with(&[ALWAYS, more].concat())
 }
 
 // tidy: table
@@ -69,6 +68,8 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
         ("Content-Location", "Path of the record in the body.", text()),
         ("Restive-Error-Code", "The error code, for clients that do not read the body.", text()),
         ("Retry-After", "Seconds to wait before trying again.", whole()),
+        ("WWW-Authenticate", "How to authenticate; with 401.", text()),
+        ("Allow", "The methods that this path supports; with 405.", text()),
         (
             "webhook-delivery",
             "Sent by a receiver of webhooks: `disable` disables the endpoint, `abort-message` ends \
@@ -101,8 +102,6 @@ pub fn components(schema: &Schema) -> Map<String, Value> {
             reference("schemas", POSITION),
         ),
         ("Location", "Path of the new record.", text()),
-        ("WWW-Authenticate", "How to authenticate.", text()),
-        ("Allow", "The methods that this path supports.", text()),
     ];
     let entry = |(name, description, schema): (&str, &str, Value), required: bool| {
         let mut header = json!({ "description": description, "schema": schema });

@@ -3,6 +3,8 @@
 //! is never refused for its form, and a request that violates it always is. Pure: takes a schema,
 //! returns JSON.
 
+mod activity;
+mod admin;
 pub(crate) mod channels;
 mod errors;
 pub(crate) mod events;
@@ -19,7 +21,7 @@ pub(crate) mod responses;
 mod versions;
 mod webhooks;
 
-pub use errors::markdown as errors_markdown;
+pub use errors::{Listed as ListedError, catalogue as errors, markdown as errors_markdown};
 
 use model::schema::rule::Rule;
 use model::schema::{CollectionIx, Field, Mount, Schema};
@@ -82,19 +84,20 @@ fn compose(
         "openapi": "3.1.0",
         "info": info(schema),
         "servers": [{ "url": server.unwrap_or("/"), "description": "This service." }],
-        "security": [{ "bearerAuth": [] }, { "basicAuth": [] }],
+        "security": [{ "bearerAuth": [] }],
         "tags": tags(schema),
         // The page with the changes of each version. No `externalDocs`, because that must be an
         // absolute URL.
         "x-changelog": format!("{}/changelog", server.unwrap_or_default()),
         "paths": paths::all(schema, &names),
-        "webhooks": webhooks::all(schema, &names, &kinds),
+        "webhooks": webhooks::all(&names, &kinds),
         "components": {
             "securitySchemes": security_schemes(),
             "schemas": schemas(schema, &names, &kinds, members),
             "parameters": parameter_components(schema, &names),
             "headers": headers::components(schema),
-            "responses": errors::components(schema),
+            "responses": response_components(schema, &names),
+            "pathItems": webhooks::path_items(schema, &names, &kinds),
         },
     });
     prune(&mut document, &["paths", "webhooks"]);
@@ -106,6 +109,14 @@ fn parameter_components(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut all = parameters::components(schema, names);
     all.extend(channels::parameter_components(schema));
     all.extend(webhooks::parameter_components());
+    all
+}
+
+/// The responses that several operations share.
+fn response_components(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut all = errors::components(schema);
+    all.extend(paths::response_components(schema, names));
+    all.extend(webhooks::response_components());
     all
 }
 
@@ -123,14 +134,19 @@ fn info(schema: &Schema) -> Value {
         "{about}\n\n\
          Ids are opaque. Timestamps are ISO 8601 in UTC. Clients must ignore members they do not \
          know. Query parameters that a route does not know are refused with 400, unknown \
-         members of a body with 422. Every response has a `Request-Id`."
+         members of a body with 422. Every response has a `Request-Id` and the \
+         `Restive-Version` that it is written in; to requests with a key also the quota \
+         (`RateLimit`, `RateLimit-Policy`)."
     );
     json!({
         "title": service.name,
         "description": description,
         "version": service.version,
         "contact": { "name": format!("Operators of {}", service.name) },
-        "license": { "name": "As agreed with the operators" },
+        "license": {
+            "name": "As agreed with the operators",
+            "identifier": "LicenseRef-as-agreed-with-the-operators",
+        },
     })
 }
 
@@ -156,12 +172,9 @@ fn security_schemes() -> Value {
         "bearerAuth": {
             "type": "http",
             "scheme": "bearer",
-            "description": "An API key: `Authorization: Bearer <key>`.",
-        },
-        "basicAuth": {
-            "type": "http",
-            "scheme": "basic",
-            "description": "An API key as the user name, with an empty password.",
+            // Not a scheme of its own: generated clients would send the key in both forms at once.
+            "description": "An API key: `Authorization: Bearer <key>`. HTTP Basic with the key as \
+                            the user name and an empty password works too.",
         },
         channels::TOKEN_SCHEME: {
             "type": "apiKey",
@@ -183,9 +196,12 @@ pub(crate) fn schemas(
     all.extend(filters::schemas());
     all.extend(requests::shared());
     all.extend(responses::shared());
-    all.extend(own::shared(schema, names));
+    all.extend(own::shared(schema));
+    all.extend(responses::ping(schema, names));
     all.extend(channels::schemas(schema));
     all.extend(versions::schemas(schema));
+    all.extend(admin::schemas(schema, names));
+    all.extend(activity::schemas(schema));
     all.extend(events::schemas(schema, names, kinds));
     for (index, _) in schema.routed() {
         all.extend(requests::schemas(schema, names, index, &members(index)));

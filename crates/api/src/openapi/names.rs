@@ -17,17 +17,30 @@ pub const USAGE: &str = "VersionUsage";
 pub const COLLECTION_USAGE: &str = "DeprecatedCollectionUsage";
 pub const FIELD_USAGE: &str = "DeprecatedFieldUsage";
 pub const USAGE_LIST: &str = "VersionUsageList";
+pub const ACCOUNT_LIST: &str = "AccountList";
+pub const ACCOUNT_NAME: &str = "AccountName";
+pub const ACCOUNT_CHANGE: &str = "AccountChange";
+pub const REQUEST: &str = "Request";
+pub const REQUEST_LIST: &str = "RequestList";
+pub const STATS: &str = "Stats";
+pub const NEW_KEY: &str = "NewKey";
+pub const ROLL: &str = "KeyRoll";
 /// A record of which an event shows no fields.
 pub const RECORD_REFERENCE: &str = "RecordReference";
 pub const EVENT_CAUSE: &str = "EventCause";
+pub const EVENT_ACTOR: &str = "EventActor";
+/// The members that all events have.
+pub const ENVELOPE: &str = "EventEnvelope";
+/// A type of event, or a pattern of types.
+pub const EVENT_PATTERN: &str = "EventPattern";
+/// What a live channel can be asked for.
+pub const LIVE_TYPE: &str = "LiveType";
 
 /// Components that exist for every schema.
 const FIXED: &[&str] = &[
     "Error",
     "FlatError",
-    "ProblemDetails",
     "Violation",
-    "Json",
     "JsonObject",
     "Deleted",
     "Health",
@@ -43,13 +56,26 @@ const FIXED: &[&str] = &[
     COLLECTION_USAGE,
     FIELD_USAGE,
     USAGE_LIST,
+    ACCOUNT_LIST,
+    ACCOUNT_NAME,
+    ACCOUNT_CHANGE,
+    NEW_KEY,
+    REQUEST,
+    REQUEST_LIST,
+    STATS,
+    ROLL,
     RECORD_REFERENCE,
     EVENT_CAUSE,
+    EVENT_ACTOR,
     // Parameters, which end like those with the id of a record.
     "LastEventId",
     "StreamLastEventId",
-    "CursorPagination",
-    "OffsetPagination",
+    "Pagination",
+    "ErrorCode",
+    "ViolationCode",
+    EVENT_PATTERN,
+    LIVE_TYPE,
+    ENVELOPE,
     "Timestamp",
     "Date",
     "TextFilter",
@@ -69,6 +95,8 @@ const VERBS: &[&str] = &["list", "create", "get", "replace", "update", "delete",
 
 pub struct Names {
     bases: Vec<String>,
+    /// The bases in the plural, for lists.
+    plurals: Vec<String>,
     /// By type of event.
     events: BTreeMap<String, String>,
 }
@@ -93,7 +121,9 @@ impl Names {
             taken.extend(family(&base, collection));
             base
         });
-        Names { bases: bases.collect(), events }
+        let bases: Vec<String> = bases.collect();
+        let plurals = plurals(schema, &bases);
+        Names { bases, plurals, events }
     }
 
     /// The envelope of the events of one type.
@@ -123,8 +153,29 @@ impl Names {
         format!("{}Create", self.bases[collection])
     }
 
-    pub fn replace(&self, collection: CollectionIx) -> String {
-        format!("{}Replace", self.bases[collection])
+    /// Any event about the record.
+    pub fn events(&self, collection: CollectionIx) -> String {
+        format!("{}Event", self.bases[collection])
+    }
+
+    /// The response with one record.
+    pub fn one(&self, collection: CollectionIx) -> String {
+        format!("{}Record", self.bases[collection])
+    }
+
+    /// The response with a page of records.
+    pub fn page(&self, collection: CollectionIx) -> String {
+        format!("{}Page", self.bases[collection])
+    }
+
+    /// The parameter that chooses the members of a record.
+    pub fn fields(&self, collection: CollectionIx) -> String {
+        format!("{}Fields", self.bases[collection])
+    }
+
+    /// The parameter that embeds related records.
+    pub fn expand(&self, collection: CollectionIx) -> String {
+        format!("{}Expand", self.bases[collection])
     }
 
     pub fn update(&self, collection: CollectionIx) -> String {
@@ -140,10 +191,10 @@ impl Names {
         format!("{}Id", self.bases[collection])
     }
 
-    /// `createBook`; `listBooks` counts as a verb with the record's name, so that bases stay apart.
+    /// `createBook`, `listBooks`.
     pub fn operation(&self, verb: &str, collection: CollectionIx) -> String {
         match verb {
-            "list" => format!("list{}s", self.bases[collection]),
+            "list" => format!("list{}", self.plurals[collection]),
             _ => format!("{verb}{}", self.bases[collection]),
         }
     }
@@ -162,9 +213,34 @@ impl Names {
     }
 }
 
+/// The name of each collection, which its author wrote in the plural: `categories` becomes
+/// `Categories`. Where two collections would share one, as children of different parents can, or
+/// where the base is not the object's own name, the base with an `s`.
+fn plurals(schema: &Schema, bases: &[String]) -> Vec<String> {
+    let mut taken: HashSet<String> = HashSet::new();
+    let named = schema.collections.iter().zip(bases).map(|(collection, base)| {
+        let mut plural = match *base == pascal(&collection.object) {
+            true => pascal(&collection.name),
+            false => format!("{base}s"),
+        };
+        while !taken.insert(plural.clone()) {
+            plural = if plural == format!("{base}s") {
+                format!("{plural}2")
+            } else {
+                format!("{base}s")
+            };
+        }
+        plural
+    });
+    named.collect()
+}
+
 /// Every component of a collection.
 fn family(base: &str, collection: &Collection) -> Vec<String> {
-    let fixed = ["", "List", "Create", "Replace", "Update", "Id", "Snapshot", "Previous"];
+    let fixed = [
+        "", "List", "Create", "Update", "Id", "Snapshot", "Previous", "Event", "Record", "Page",
+        "Fields", "Expand",
+    ];
     let params = collection.actions.iter().map(|action| format!("{}Params", pascal(&action.name)));
     fixed.into_iter().map(str::to_owned).chain(params).map(|end| format!("{base}{end}")).collect()
 }

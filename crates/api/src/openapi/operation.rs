@@ -1,6 +1,6 @@
 //! One operation of the document, and the parts that all operations share.
 
-use super::headers;
+use super::{headers, reference};
 use serde_json::{Map, Value, json};
 
 /// Tag of the routes that belong to no collection.
@@ -37,16 +37,35 @@ impl Operation {
 }
 
 pub fn answer(description: &str, more: &[&str], schema: Value) -> Value {
-    json!({
-        "description": description,
-        "headers": headers::with(more),
-        "content": { JSON: { "schema": schema } },
-    })
+    let mut answer =
+        json!({ "description": description, "content": { JSON: { "schema": schema } } });
+    if !more.is_empty() {
+        answer["headers"] = headers::with(more);
+    }
+    answer
 }
 
+const NOT_MODIFIED: &str = "NotModified";
+const LIST_NOT_MODIFIED: &str = "ListNotModified";
+
 pub fn unchanged() -> Value {
-    json!({
-        "description": "Not changed since the version in If-None-Match. No body.",
-        "headers": headers::with(&["ETag"]),
-    })
+    reference("responses", NOT_MODIFIED)
+}
+
+pub fn unchanged_list() -> Value {
+    reference("responses", LIST_NOT_MODIFIED)
+}
+
+/// What `unchanged` and `unchanged_list` refer to.
+pub fn unchanged_components() -> Map<String, Value> {
+    let response = |headers: &[&str]| {
+        json!({
+            "description": "Not changed since the version in If-None-Match. No body.",
+            "headers": headers::with(headers),
+        })
+    };
+    Map::from_iter([
+        (NOT_MODIFIED.to_owned(), response(&["ETag"])),
+        (LIST_NOT_MODIFIED.to_owned(), response(&["ETag", "X-Stream-Position"])),
+    ])
 }

@@ -1,26 +1,20 @@
 //! Rules for the bodies of built-in collections beyond their fields, as far as JSON Schema can
-//! express them, and the response of a ping, which is not a record of its collection.
+//! express them, and the patterns of event types that they name.
 
-use super::names::{Names, PING_OUTCOME};
+use super::names::EVENT_PATTERN;
 use super::{reference, requests};
 use model::schema::{Builtin, CollectionIx, Kind, Schema};
 use model::webhook::{endpoint, pattern};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-pub fn shared(schema: &Schema, names: &Names) -> Map<String, Value> {
-    let shown = |builtin| reference("schemas", names.record(schema.own(builtin)));
-    let mut attempt = shown(Builtin::Attempt);
-    attempt["description"] = "The newest attempt, if there is one.".into();
-    let outcome = json!({
-        "description": "The delivery of a ping with its attempt. If there is no result in time, \
-                        only its event, endpoint and the status `pending`.",
-        "allOf": [shown(Builtin::Delivery)],
-        "type": "object",
-        "properties": { "attempt": attempt },
-        "required": ["object", "event", "endpoint", "status"],
+pub fn shared(schema: &Schema) -> Map<String, Value> {
+    let pattern = json!({
+        "type": "string",
+        "description": "A type of event; or a pattern: `order.*`, `*`.",
+        "enum": patterns(schema),
     });
-    Map::from_iter([(PING_OUTCOME.to_owned(), outcome)])
+    Map::from_iter([(EVENT_PATTERN.to_owned(), pattern)])
 }
 
 /// Restricts the schema of a body to what the service accepts.
@@ -50,8 +44,7 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
             });
         }
         Builtin::Endpoint => {
-            let patterns = patterns(schema);
-            properties["enabled_events"]["items"]["enum"] = json!(patterns);
+            properties["enabled_events"]["items"] = reference("schemas", EVENT_PATTERN);
             let dates = schema.versions.iter().map(|version| Some(version.date.as_str()));
             let known: Vec<Option<&str>> = dates.chain([None]).collect();
             properties["api_version"] = json!({ "enum": known });
@@ -59,7 +52,7 @@ pub fn refine(schema: &Schema, index: CollectionIx, body: &mut Value) {
             properties["retry_schedule"]["items"]["maximum"] = endpoint::MAX_RETRY_SECONDS.into();
         }
         Builtin::Replay => {
-            properties["types"]["items"]["enum"] = json!(patterns(schema));
+            properties["types"]["items"] = reference("schemas", EVENT_PATTERN);
         }
         _ => {}
     }

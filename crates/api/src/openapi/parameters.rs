@@ -1,14 +1,14 @@
 //! Parameters: ids in paths, query parameters of lists and reads, request headers. Parameters of
 //! one collection are inline in its operations, all others are components.
 
-use super::names::Names;
-use super::{expansions, filters, headers, own, reference};
+use super::names::{EVENT_PATTERN, Names, pascal};
+use super::{expansions, filters, headers, reference};
 use model::expand::MAX_PATHS;
 use model::query::{
     self, DEFAULT_LIMIT, MAX_SEARCH_CHARACTERS, MAX_SORT_KEYS, MAX_VALUES, MAX_WORD_PARTS,
     MAX_WORDS,
 };
-use model::schema::{Collection, CollectionIx, Schema};
+use model::schema::{Collection, CollectionIx, Kind, Schema};
 use model::webhook::pattern;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -25,6 +25,14 @@ pub fn components(schema: &Schema, names: &Names) -> Map<String, Value> {
     let mut all = Map::new();
     for (index, collection) in schema.routed() {
         all.insert(names.id(index), id(collection));
+        all.insert(names.fields(index), fields(collection));
+        let paths = expansions::paths(schema, index);
+        if !paths.is_empty() {
+            all.insert(names.expand(index), expansion(&paths));
+        }
+        for filter in assigned_filters(collection) {
+            all.insert(filter_component(&filter), filter_parameter(collection, &filter));
+        }
     }
     all.insert("Page".into(), page(schema));
     all.insert("Limit".into(), limit(schema));
@@ -45,27 +53,24 @@ pub fn path(names: &Names, chain: &[CollectionIx]) -> Vec<Value> {
     chain.iter().map(|index| reference("parameters", &names.id(*index))).collect()
 }
 
-pub fn list(schema: &Schema, index: CollectionIx) -> Vec<Value> {
+pub fn list(schema: &Schema, names: &Names, index: CollectionIx) -> Vec<Value> {
     let collection = &schema.collections[index];
     let mut all = vec![shared("Page"), shared("Limit"), shared("After"), sort(collection)];
     if collection.searched().next().is_some() {
         all.push(shared("Search"));
     }
-    all.extend(view(schema, index));
-    all.extend(filter_parameters(schema, collection));
+    all.extend(view(schema, names, index));
+    all.extend(filter_parameters(collection));
     all
 }
 
 /// Parameters that choose how records are shown.
-pub fn view(schema: &Schema, index: CollectionIx) -> Vec<Value> {
+pub fn view(schema: &Schema, names: &Names, index: CollectionIx) -> Vec<Value> {
     let mut all = Vec::new();
-    let paths = expansions::paths(schema, index);
-    if !paths.is_empty() {
-        for name in ["include", "expand"] {
-            all.push(expansion(name, &paths));
-        }
+    if !expansions::paths(schema, index).is_empty() {
+        all.push(shared(&names.expand(index)));
     }
-    all.push(fields(&schema.collections[index]));
+    all.push(shared(&names.fields(index)));
     all
 }
 
@@ -106,14 +111,14 @@ pub fn header(name: &str, required: bool, description: &str, schema: Value) -> V
 fn id(collection: &Collection) -> Value {
     let object = &collection.object;
     let form = match collection.feed {
-        Some(_) => "A whole number.".to_owned(),
-        None => format!("Of the form `^{}_[0-9a-hjkmnp-tv-z]{{29}}$`.", collection.id_prefix),
+        Some(_) => "a whole number".to_owned(),
+        None => format!("`{}_…`", collection.id_prefix),
     };
     json!({
         "name": format!("{object}_id"),
         "in": "path",
         "required": true,
-        "description": format!("Id of the {object}. {form} Any other value gets 404."),
+        "description": format!("Id of the {object}: {form}. Any other value gets 404."),
         "schema": { "type": "string", "minLength": 1 },
     })
 }
@@ -179,43 +184,30 @@ fn sort(collection: &Collection) -> Value {
     let sortable = query::sortable(collection);
     let keys: Vec<String> =
         sortable.iter().flat_map(|name| [name.clone(), format!("-{name}")]).collect();
-    let only_once: Vec<Value> = sortable
-        .iter()
-        .map(|name| {
-            let both = [name.clone(), format!("-{name}")]
-                .map(|key| json!({ "contains": { "const": key } }));
-            json!({ "not": { "allOf": both } })
-        })
-        .collect();
     let by_rank = match collection.searched().next() {
         Some(_) => " With `q` and `page` also `rank`, alone: the best match first.",
         None => "",
     };
     commas(
         "sort",
-        &format!(
-            "Fields to sort by, separated by commas; `-` before a name means descending. Each \
-             field at most once.{by_rank}"
-        ),
+        &format!("Fields to sort by, each once; `-` before a name means descending.{by_rank}"),
         json!({
             "type": "array",
             "items": { "type": "string", "enum": keys },
             "minItems": 1,
             "maxItems": MAX_SORT_KEYS.min(sortable.len()),
             "uniqueItems": true,
-            "allOf": only_once,
             "default": [format!("-{}", sortable.first().map_or("created_at", String::as_str))],
         }),
     )
 }
 
-fn expansion(name: &str, paths: &[String]) -> Value {
+fn expansion(paths: &[String]) -> Value {
     commas(
-        name,
+        "expand",
         &format!(
-            "Related records to embed, separated by commas: a reference becomes the record it \
-             names, children are added as a list. `include` and `expand` mean the same. A \
-             response that would embed more than {} bytes of records is refused with 400.",
+            "Related records to embed, at most {} bytes: a reference becomes the record it names, \
+             children are added as a list. `include` means the same.",
             store::EMBEDDED_BYTES
         ),
         json!({
@@ -231,7 +223,7 @@ fn fields(collection: &Collection) -> Value {
     let names: Vec<&str> = collection.public_names().collect();
     commas(
         "fields",
-        "The fields to return, separated by commas. Embedded records are always returned.",
+        "The members to return: with it, a record has only these and those that are embedded.",
         json!({
             "type": "array",
             "items": { "type": "string", "enum": names },
@@ -240,45 +232,63 @@ fn fields(collection: &Collection) -> Value {
     )
 }
 
-fn filter_parameters(schema: &Schema, collection: &Collection) -> Vec<Value> {
+fn filter_parameters(collection: &Collection) -> Vec<Value> {
     let mut seen: BTreeSet<String> = query::RESERVED.iter().map(|name| (*name).into()).collect();
     let names = query::filter_names(collection).into_iter();
     names
         .filter(|(name, _)| seen.insert(name.clone()))
-        .map(|(name, kind)| {
-            let bound = !is_equality(collection, &name);
-            let description = match name.split_once('_') {
-                Some(("min", field)) if bound => {
-                    format!("Only records whose `{field}` is at least this value.")
-                }
-                Some(("max", field)) if bound => {
-                    format!("Only records whose `{field}` is at most this value.")
-                }
-                _ => format!("Only records with this `{name}`."),
-            };
-            let words = match collection.field(&name).is_some_and(|field| field.wildcards) {
-                true => Some(event_types(schema)),
-                false => choices(collection, &name),
-            };
-            match words {
-                Some(words) => commas(
-                    &name,
-                    &description,
-                    json!({
-                        "type": "array",
-                        "items": { "type": "string", "enum": words },
-                        "minItems": 1,
-                        "maxItems": MAX_VALUES,
-                    }),
-                ),
-                None => query(
-                    &name,
-                    &description,
-                    reference("schemas", filters::component(&kind, bound)),
-                ),
-            }
+        .map(|filter| match is_assigned(collection, &filter.0) {
+            true => shared(&filter_component(&filter)),
+            false => filter_parameter(collection, &filter),
         })
         .collect()
+}
+
+/// A filter: its name, and the kind of its values.
+type Filter = (String, Kind);
+
+/// The filters by fields that the service assigns, which all collections have.
+fn assigned_filters(collection: &Collection) -> impl Iterator<Item = Filter> {
+    let names = query::filter_names(collection).into_iter();
+    names.filter(|(name, _)| is_assigned(collection, name))
+}
+
+fn is_assigned(collection: &Collection, name: &str) -> bool {
+    let field = match name.split_once('_') {
+        Some(("min" | "max", field)) if !is_equality(collection, name) => field,
+        _ => name,
+    };
+    matches!(field, "id" | "created_at" | "updated_at") && collection.field(field).is_none()
+}
+
+/// `FilterMinCreatedAt`. Ids of feeds are numbers, and their filters another component.
+fn filter_component((name, kind): &Filter) -> String {
+    let number = if *kind == Kind::Integer { "Number" } else { "" };
+    format!("Filter{}{number}", pascal(name))
+}
+
+fn filter_parameter(collection: &Collection, (name, kind): &Filter) -> Value {
+    let bound = !is_equality(collection, name);
+    let description = match name.split_once('_') {
+        Some(("min", field)) if bound => format!("`{field}` is at least this."),
+        Some(("max", field)) if bound => format!("`{field}` is at most this."),
+        _ => format!("`{name}` is this."),
+    };
+    let items = match collection.field(name).is_some_and(|field| field.wildcards) {
+        true => Some(event_types()),
+        false => {
+            let words = choices(collection, name);
+            words.map(|words| json!({ "type": "string", "enum": words }))
+        }
+    };
+    match items {
+        Some(items) => commas(
+            name,
+            &description,
+            json!({ "type": "array", "items": items, "minItems": 1, "maxItems": MAX_VALUES }),
+        ),
+        None => query(name, &description, reference("schemas", filters::component(kind, bound))),
+    }
 }
 
 /// The words of a filter with few values, if none has a character that is special in a list.
@@ -291,9 +301,8 @@ fn choices(collection: &Collection, name: &str) -> Option<Vec<String>> {
 }
 
 /// What the list of events can be filtered by: types, and patterns such as `order.*`.
-fn event_types(schema: &Schema) -> Vec<String> {
-    let ping = pattern::PING.to_owned();
-    own::patterns(schema).into_iter().chain([ping]).collect()
+fn event_types() -> Value {
+    json!({ "anyOf": [reference("schemas", EVENT_PATTERN), { "const": pattern::PING }] })
 }
 
 /// Whether a filter has the name of a field; the others are bounds.

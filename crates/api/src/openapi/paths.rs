@@ -3,8 +3,10 @@
 
 use super::errors::{self, Facets};
 use super::names::{self, Names, pascal};
-use super::operation::{JSON, Operation, SERVICE_TAG, answer, unchanged};
-use super::{channels, headers, parameters, reference, versions};
+use super::operation::{
+    JSON, Operation, SERVICE_TAG, answer, unchanged, unchanged_components, unchanged_list,
+};
+use super::{activity, admin, channels, parameters, reference, versions};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, OnDelete, Schema};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -24,8 +26,29 @@ pub fn all(schema: &Schema, names: &Names) -> Map<String, Value> {
     }
     paths.extend(channels::paths(schema, names));
     paths.extend(versions::paths(schema));
+    paths.extend(admin::paths(schema, names));
+    paths.extend(activity::paths(schema));
     paths.extend(service(schema));
     paths
+}
+
+/// The responses that several operations of a collection share.
+pub fn response_components(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut all = unchanged_components();
+    let deleted = answer("The record is deleted.", &[], reference("schemas", "Deleted"));
+    all.insert("Deleted".into(), deleted);
+    for (index, collection) in schema.routed() {
+        let headers = ["ETag", "Last-Modified", "Content-Location", "Idempotent-Replayed"];
+        let record = reference("schemas", names.record(index));
+        all.insert(names.one(index), answer("The record.", &headers, record));
+        let mut headers = vec!["ETag", "X-Stream-Position", "Link"];
+        if collection.fields.iter().any(|field| field.search) {
+            headers.push("Restive-Search-Behind");
+        }
+        let page = reference("schemas", &names.list(index));
+        all.insert(names.page(index), answer("A page of records.", &headers, page));
+    }
+    all
 }
 
 /// A collection with its path.
@@ -79,9 +102,9 @@ impl<'a> RoutedCollection<'a> {
         if operations.is_empty() {
             return;
         }
-        if !ids.is_empty() {
-            operations.insert("parameters".into(), parameters::path(self.names, ids).into());
-        }
+        let mut parameters = parameters::path(self.names, ids);
+        parameters.push(parameters::shared("RestiveVersion"));
+        operations.insert("parameters".into(), parameters.into());
         paths.insert(path.to_owned(), Value::Object(operations));
     }
 
@@ -117,18 +140,11 @@ impl<'a> RoutedCollection<'a> {
 
     fn list(&self) -> Value {
         let name = &self.collection.name;
-        let mut query = parameters::list(self.schema, self.index);
-        query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
-        let body = reference("schemas", &self.names.list(self.index));
+        let mut query = parameters::list(self.schema, self.names, self.index);
+        query.push(parameters::shared("IfNoneMatch"));
         let mut responses = Map::new();
-        let mut shown = vec!["ETag", "X-Stream-Position"];
-        if self.collection.fields.iter().any(|field| field.search) {
-            shown.push("Restive-Search-Behind");
-        }
-        responses.insert("200".into(), answer("A page of records.", &shown, body));
-        let mut fresh = unchanged();
-        fresh["headers"]["X-Stream-Position"] = reference("headers", "X-Stream-Position");
-        responses.insert("304".into(), fresh);
+        responses.insert("200".into(), reference("responses", &self.names.page(self.index)));
+        responses.insert("304".into(), unchanged_list());
         let addressed = !self.outer().is_empty();
         responses.extend(errors::responses(&Facets {
             resource: true,
@@ -140,8 +156,8 @@ impl<'a> RoutedCollection<'a> {
             id: self.names.operation("list", self.index),
             summary: format!("List {name}"),
             description: format!(
-                "Lists `{name}`, newest first unless `sort` sets another order. Filters have the \
-                 names of fields; all of them must match. Unknown parameters are refused with 400."
+                "Lists `{name}`, newest first unless `sort` sets another order. All filters must \
+                 match."
             ),
             parameters: query,
             body: None,
@@ -152,7 +168,9 @@ impl<'a> RoutedCollection<'a> {
     fn create(&self) -> Value {
         let object = &self.collection.object;
         let needs_key = self.collection.require_idempotency_key;
-        let mut created = self.record("The new record.", &["Location", "Idempotent-Replayed"]);
+        let headers = ["ETag", "Location", "Idempotent-Replayed"];
+        let record = reference("schemas", self.names.record(self.index));
+        let mut created = answer("The new record.", &headers, record);
         let links = self.links();
         if !links.is_empty() {
             created["links"] = links.into();
@@ -175,10 +193,7 @@ impl<'a> RoutedCollection<'a> {
                 "Creates a {object} and returns the full record. With an `Idempotency-Key` \
                  the request can be repeated safely."
             ),
-            parameters: vec![
-                parameters::shared(parameters::idempotency_key_name(needs_key)),
-                parameters::shared("RestiveVersion"),
-            ],
+            parameters: vec![parameters::shared(parameters::idempotency_key_name(needs_key))],
             body: Some(body(&[JSON], &self.names.create(self.index), true)),
             responses,
         })
@@ -186,10 +201,10 @@ impl<'a> RoutedCollection<'a> {
 
     fn get(&self) -> Value {
         let object = &self.collection.object;
-        let mut query = parameters::view(self.schema, self.index);
-        query.extend([parameters::shared("IfNoneMatch"), parameters::shared("RestiveVersion")]);
+        let mut query = parameters::view(self.schema, self.names, self.index);
+        query.push(parameters::shared("IfNoneMatch"));
         let mut responses = Map::new();
-        responses.insert("200".into(), self.record("The record.", &[]));
+        responses.insert("200".into(), self.record());
         responses.insert("304".into(), unchanged());
         let facets = Facets { resource: true, addressed: true, ..Facets::default() };
         responses.extend(errors::responses(&facets));
@@ -206,8 +221,7 @@ impl<'a> RoutedCollection<'a> {
     fn replace(&self) -> Value {
         let object = &self.collection.object;
         let mut responses = Map::new();
-        let record = self.record("The current record.", &["Content-Location"]);
-        responses.insert("200".into(), record);
+        responses.insert("200".into(), self.record());
         responses.extend(errors::responses(&Facets { body: true, ..self.change() }));
         self.operation(Operation {
             id: self.names.operation("replace", self.index),
@@ -216,8 +230,8 @@ impl<'a> RoutedCollection<'a> {
                 "Replaces the whole {object}: omitted fields get their default or \
                  null. Fields that the service assigns may be sent back unchanged."
             ),
-            parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
-            body: Some(body(&[JSON], &self.names.replace(self.index), true)),
+            parameters: vec![self.if_match()],
+            body: Some(body(&[JSON], &self.names.create(self.index), true)),
             responses,
         })
     }
@@ -225,8 +239,7 @@ impl<'a> RoutedCollection<'a> {
     fn update(&self) -> Value {
         let object = &self.collection.object;
         let mut responses = Map::new();
-        let more = &["Content-Location", "Idempotent-Replayed"];
-        responses.insert("200".into(), self.record("The current record.", more));
+        responses.insert("200".into(), self.record());
         let facets = Facets { body: true, idempotency: Some(false), ..self.change() };
         responses.extend(errors::responses(&facets));
         let types = &["application/merge-patch+json", JSON];
@@ -240,7 +253,6 @@ impl<'a> RoutedCollection<'a> {
             parameters: vec![
                 self.if_match(),
                 parameters::shared(parameters::idempotency_key_name(false)),
-                parameters::shared("RestiveVersion"),
             ],
             body: Some(body(types, &self.names.update(self.index), true)),
             responses,
@@ -284,8 +296,7 @@ impl<'a> RoutedCollection<'a> {
         let object = &self.collection.object;
         let (takes_others, restricted, effects) = self.deleted_with();
         let mut responses = Map::new();
-        let deleted = answer("The record is deleted.", &[], reference("schemas", "Deleted"));
-        responses.insert("200".into(), deleted);
+        responses.insert("200".into(), reference("responses", "Deleted"));
         responses.extend(errors::responses(&Facets { takes_others, restricted, ..self.change() }));
         self.operation(Operation {
             id: self.names.operation("delete", self.index),
@@ -293,7 +304,7 @@ impl<'a> RoutedCollection<'a> {
             description: format!(
                 "Deletes the {object}. A repetition is safe and returns the same response.{effects}"
             ),
-            parameters: vec![self.if_match(), parameters::shared("RestiveVersion")],
+            parameters: vec![self.if_match()],
             body: None,
             responses,
         })
@@ -308,10 +319,7 @@ impl<'a> RoutedCollection<'a> {
                 let outcome = reference("schemas", names::PING_OUTCOME);
                 answer("The result of the ping.", &["Idempotent-Replayed"], outcome)
             }
-            _ => {
-                let more = &["Content-Location", "Idempotent-Replayed"];
-                self.record("The current record.", more)
-            }
+            _ => self.record(),
         };
         responses.insert("200".into(), done);
         responses.extend(errors::responses(&Facets {
@@ -337,7 +345,6 @@ impl<'a> RoutedCollection<'a> {
             parameters: vec![
                 self.if_match(),
                 parameters::shared(parameters::idempotency_key_name(needs_key)),
-                parameters::shared("RestiveVersion"),
             ],
             body: (!action.params.is_empty()).then(|| body(&[JSON], &params, required)),
             responses,
@@ -360,9 +367,8 @@ impl<'a> RoutedCollection<'a> {
     }
 
     /// A response with one record.
-    fn record(&self, description: &str, more: &[&str]) -> Value {
-        let headers = [&["ETag", "Last-Modified"], more].concat();
-        answer(description, &headers, reference("schemas", self.names.record(self.index)))
+    fn record(&self) -> Value {
+        reference("responses", &self.names.one(self.index))
     }
 
     fn operation(&self, operation: Operation) -> Value {
@@ -455,7 +461,6 @@ fn service(schema: &Schema) -> Map<String, Value> {
     let mut state = page("health", "Health", about, JSON, health.clone());
     state["get"]["responses"]["503"] = json!({
         "description": "The service drains, is overloaded or stuck, or its store fails.",
-        "headers": headers::public(),
         "content": {
             JSON: { "schema": { "anyOf": [health, reference("schemas", errors::shape(schema))] } },
         },
@@ -475,8 +480,6 @@ fn service(schema: &Schema) -> Map<String, Value> {
     ] {
         let mut contract = page(id, summary, about, JSON, json!({ "type": "object" }));
         contract["get"]["parameters"] = json!([versions::chosen(schema)]);
-        let unknown = Facets { chosen: true, ..Facets::default() };
-        contract["get"]["responses"]["400"] = errors::responses(&unknown)["400"].clone();
         paths.insert(format!("/{id}.json"), contract);
     }
     paths
@@ -486,7 +489,6 @@ fn page(id: &str, summary: &str, description: &str, kind: &str, schema: Value) -
     let mut responses = errors::responses(&Facets::default());
     let success = json!({
         "description": description,
-        "headers": headers::public(),
         "content": { kind: { "schema": schema } },
     });
     responses.insert("200".into(), success);

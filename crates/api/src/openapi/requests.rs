@@ -9,7 +9,7 @@ use model::validate::{MAX_ARRAY_ITEMS, MAX_INTEGER, MAX_OBJECT_BYTES, MAX_STRING
 use serde_json::{Map, Value, json};
 
 /// Any character except NUL, which no database column accepts.
-const TEXT: &str = r"^[^\u0000]*$";
+pub const TEXT: &str = r"^[^\u0000]*$";
 
 /// Which body a schema describes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,31 +35,23 @@ pub fn shared() -> Map<String, Value> {
     );
     all.insert("Date".into(), json!({ "type": "string", "format": "date" }));
     all.insert("JsonObject".into(), free_object());
-    all.insert(
-        "Json".into(),
-        json!({
-            "description": "Any JSON value without NUL in its strings.",
-            "anyOf": [
-                { "type": ["null", "boolean", "number"] },
-                { "type": "string", "pattern": TEXT },
-                { "type": "array", "items": reference("schemas", "Json") },
-                reference("schemas", "JsonObject"),
-            ],
-        }),
-    );
     all
 }
 
 fn free_object() -> Value {
     json!({
         "type": "object",
-        "description": format!("Any JSON object of at most {MAX_OBJECT_BYTES} bytes."),
+        "description": format!(
+            "Any JSON object of at most {MAX_OBJECT_BYTES} bytes, without NUL in its texts."
+        ),
         "propertyNames": { "pattern": TEXT },
-        "additionalProperties": reference("schemas", "Json"),
+        // Not a schema of all JSON values: some generators cannot read one that refers to itself.
+        "additionalProperties": true,
     })
 }
 
-/// The bodies of one collection: create, replace, update and the parameters of its actions.
+/// The bodies of one collection: create (also for a replace), update, and the parameters of its
+/// actions.
 pub fn schemas(
     schema: &Schema,
     names: &Names,
@@ -89,10 +81,8 @@ pub fn schemas(
         object
     };
     let mut all = Map::new();
-    let about = format!("A new {object}.");
+    let about = format!("A whole {object}: omitted fields get their default or null.");
     all.insert(names.create(index), body(&collection.fields, Body::Whole, about));
-    let about = format!("The whole {object}: omitted fields get their default or null.");
-    all.insert(names.replace(index), body(&collection.fields, Body::Whole, about));
     let about = format!("The fields of the {object} to change; null clears a field (RFC 7396).");
     all.insert(names.update(index), body(&collection.fields, Body::Patch, about));
     for action in &collection.actions {

@@ -1,7 +1,8 @@
-//! Response bodies: records, lists, deletions. `fields` can omit any field, so a record requires
-//! none. Expansion can replace an id by a record, so references allow both.
+//! Response bodies: records, lists, deletions. A record has all its members; only the parameter
+//! `fields` can omit some, and its description says so. Expansion can replace an id by a record, so
+//! references allow both.
 
-use super::names::Names;
+use super::names::{Names, PING_OUTCOME};
 use super::reference;
 use super::requests::{description, nullable};
 use model::expand::child_name;
@@ -10,8 +11,7 @@ use serde_json::{Map, Value, json};
 
 pub fn shared() -> Map<String, Value> {
     let mut all = Map::new();
-    all.insert("CursorPagination".into(), cursor_pagination());
-    all.insert("OffsetPagination".into(), offset_pagination());
+    all.insert("Pagination".into(), pagination());
     all.insert(
         "Deleted".into(),
         json!({
@@ -56,6 +56,22 @@ pub fn shared() -> Map<String, Value> {
     all
 }
 
+/// The response of a ping, which is not a record of its collection.
+pub fn ping(schema: &Schema, names: &Names) -> Map<String, Value> {
+    let mut attempt = reference("schemas", names.record(schema.own(Builtin::Attempt)));
+    attempt["description"] = "The newest attempt, if there is one.".into();
+    let mut members = members(schema, schema.own(Builtin::Delivery));
+    members.insert("attempt".to_owned(), attempt);
+    let outcome = json!({
+        "description": "The delivery of a ping with its attempt. If there is no result in time, \
+                        only its event, endpoint and the status `pending`.",
+        "type": "object",
+        "properties": members,
+        "required": ["object", "event", "endpoint", "status"],
+    });
+    Map::from_iter([(PING_OUTCOME.to_owned(), outcome)])
+}
+
 /// The record and the list of one collection.
 pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<String, Value> {
     let mut all = Map::new();
@@ -64,57 +80,39 @@ pub fn schemas(schema: &Schema, names: &Names, index: CollectionIx) -> Map<Strin
     all
 }
 
-fn cursor_pagination() -> Value {
+/// The members of both kinds of pages in one object: a union would make every client distinguish
+/// the kinds before it reads a member.
+fn pagination() -> Value {
+    let count = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
     json!({
         "type": "object",
-        "description": "The next page of the list.",
+        "description": "Without `page` in the request: `next_cursor` and `has_more`. With it: the \
+                        number of the page and the totals.",
         "properties": {
             "next_cursor": {
                 "type": ["string", "null"],
                 "description": "Value of `after` for the next page; null on the last one.",
             },
             "has_more": { "type": "boolean", "description": "Whether there is a next page." },
-        },
-        "required": ["next_cursor", "has_more"],
-        "not": { "required": ["page"] },
-    })
-}
-
-fn offset_pagination() -> Value {
-    let count = |about: &str| json!({ "type": "integer", "minimum": 0, "description": about });
-    json!({
-        "type": "object",
-        "description": "The number of this page, and the totals.",
-        "properties": {
             "page": { "type": "integer", "minimum": 1, "description": "Number of this page." },
             "limit": { "type": "integer", "minimum": 1, "description": "Records per page." },
             "total": count("Records in the whole list."),
             "total_pages": count("Pages in the whole list."),
         },
-        "required": ["page", "limit", "total", "total_pages"],
     })
 }
 
 fn list(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     json!({
         "type": "object",
-        "description": format!(
-            "A page of `{}`. With `page` in the request it is an offset page, otherwise a cursor \
-             page.",
-            schema.collections[index].name
-        ),
+        "description": format!("A page of `{}`.", schema.collections[index].name),
         "properties": {
             "object": { "type": "string", "const": "list" },
             "url": { "type": "string", "description": "Path of the whole list, when embedded." },
             "data": { "type": "array", "items": reference("schemas", names.record(index)) },
-            "pagination": {
-                "oneOf": [
-                    reference("schemas", "CursorPagination"),
-                    reference("schemas", "OffsetPagination"),
-                ],
-            },
+            "pagination": reference("schemas", "Pagination"),
         },
-        "required": ["data", "pagination"],
+        "required": ["object", "data", "pagination"],
     })
 }
 
@@ -127,7 +125,6 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
         let mut property = reference("schemas", &names.list(child));
         let about = format!("The newest of its `{}`, if they are included.", declared.name);
         property["description"] = about.into();
-        property["readOnly"] = true.into();
         properties.insert(child_name(&declared.name), property);
     }
     for field in collection.fields.iter().filter(|field| field.is_served()) {
@@ -140,26 +137,37 @@ fn record(schema: &Schema, names: &Names, index: CollectionIx) -> Value {
     }
     if collection.builtin == Some(Builtin::Endpoint) {
         let about = "Shown once, in the response that creates it.";
-        let secret = json!({ "type": "string", "description": about, "readOnly": true });
+        let secret = json!({ "type": "string", "description": about });
         properties.insert("secret".to_owned(), secret);
     }
+    // Events of the service itself, and of earlier releases, have no actor.
+    let is_event = collection.builtin == Some(Builtin::Event);
+    let required: Vec<&str> =
+        public.into_iter().filter(|name| !is_event || *name != "actor").collect();
     let about = collection.description.clone();
     json!({
         "type": "object",
         "description": about.unwrap_or_else(|| format!("A record of `{}`.", collection.name)),
         "properties": properties,
-        "minProperties": 1,
+        "required": required,
     })
 }
 
-/// The members of a whole record in their order: references are ids, and nothing is embedded.
+/// The members of a whole record, without their descriptions: references are ids, and nothing is
+/// embedded.
 pub fn members(schema: &Schema, index: CollectionIx) -> Map<String, Value> {
     let collection = &schema.collections[index];
     let assigned = assigned(collection.feed.is_some(), &collection.object);
     let assigned = Map::from_iter(assigned.map(|(name, value)| (name.to_owned(), value)));
-    let member = |name: &str| match collection.field(name) {
-        Some(field) => described(schema, index, field, plain(field)),
-        None => assigned.get(name).cloned().unwrap_or_default(),
+    let member = |name: &str| {
+        let mut member = match collection.field(name) {
+            Some(field) => described(schema, index, field, plain(field)),
+            None => assigned.get(name).cloned().unwrap_or_default(),
+        };
+        if let Some(keywords) = member.as_object_mut() {
+            keywords.remove("description");
+        }
+        member
     };
     collection.public_names().map(|name| (name.to_owned(), member(name))).collect()
 }
@@ -172,23 +180,15 @@ fn assigned(feed: bool, object: &str) -> [(&'static str, Value); 4] {
             "format": "int64",
             "minimum": 1,
             "description": "Position in the log: later records have larger ids.",
-            "readOnly": true,
         }),
-        false => json!({ "type": "string", "description": "Opaque.", "readOnly": true }),
+        false => json!({ "type": "string", "description": "Opaque." }),
     };
-    let instant = |about: &str| {
-        json!({
-            "type": "string",
-            "format": "date-time",
-            "description": about,
-            "readOnly": true,
-        })
-    };
+    let instant = || json!({ "type": "string", "format": "date-time" });
     [
         ("id", id),
-        ("object", json!({ "type": "string", "const": object, "readOnly": true })),
-        ("created_at", instant("Time at which the record was created.")),
-        ("updated_at", instant("Time of the last change of the record.")),
+        ("object", json!({ "type": "string", "const": object })),
+        ("created_at", instant()),
+        ("updated_at", instant()),
     ]
 }
 

@@ -9,7 +9,7 @@ use model::schema::Schema;
 use serde_json::{Map, Value, json};
 
 pub fn paths(schema: &Schema) -> Map<String, Value> {
-    let path = |own: Own| format!("{}/{}", schema.service.mount, own.name());
+    let path = |own: Own| format!("{}/{}", schema.service.mount, own.template());
     Map::from_iter([
         (path(Own::Account), json!({ "get": show(), "post": move_pin() })),
         (path(Own::VersionUsage), json!({ "get": usage() })),

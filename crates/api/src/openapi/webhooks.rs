@@ -1,5 +1,5 @@
 //! The webhooks: what the service posts to endpoints, one entry for each type of event, with the
-//! headers of a delivery and the effect of each response.
+//! headers of a delivery and the effect of each response. The types of one collection share them.
 
 use super::names::Names;
 use super::operation::{JSON, Operation};
@@ -16,10 +16,43 @@ const SIGNATURES: [&str; 5] = [
     "HubSignatureHeader",
 ];
 
-pub fn all(schema: &Schema, names: &Names, kinds: &[EventKind<'_>]) -> Map<String, Value> {
-    let entry = |kind: &EventKind<'_>| (kind.name.to_owned(), delivery(schema, names, kind));
+/// One entry for each type of event. The types of one collection share their description.
+pub fn all(names: &Names, kinds: &[EventKind<'_>]) -> Map<String, Value> {
+    let entry =
+        |kind: &EventKind<'_>| (kind.name.to_owned(), reference("pathItems", &item(names, kind)));
     kinds.iter().map(entry).collect()
 }
+
+/// The descriptions that `all` refers to.
+pub fn path_items(schema: &Schema, names: &Names, kinds: &[EventKind<'_>]) -> Map<String, Value> {
+    kinds.iter().map(|kind| (item(names, kind), delivery(schema, names, kind))).collect()
+}
+
+/// The schema of the body, which is also the name of the description.
+fn item(names: &Names, kind: &EventKind<'_>) -> String {
+    match kind.about {
+        About::Record(collection) => names.events(collection),
+        About::Published => names.event(kind.name).to_owned(),
+    }
+}
+
+/// The response components of deliveries.
+pub fn response_components() -> Map<String, Value> {
+    let control = json!({ "webhook-delivery": reference("headers", "webhook-delivery") });
+    let mut more = control.clone();
+    more["Retry-After"] = reference("headers", "Retry-After");
+    let received = "The delivery succeeded.";
+    let failed = "Everything else, also 3xx and no response in time: the event is sent again after \
+                  the next delay of `retry_schedule`. 410 disables the endpoint. After 429 and \
+                  503, nothing is sent to it until `Retry-After` has passed.";
+    Map::from_iter([
+        (RECEIVED.to_owned(), json!({ "description": received, "headers": control })),
+        (NOT_RECEIVED.to_owned(), json!({ "description": failed, "headers": more })),
+    ])
+}
+
+const RECEIVED: &str = "DeliveryReceived";
+const NOT_RECEIVED: &str = "DeliveryNotReceived";
 
 pub fn parameter_components() -> Map<String, Value> {
     let text = |pattern: &str| json!({ "type": "string", "pattern": pattern });
@@ -62,51 +95,32 @@ pub fn parameter_components() -> Map<String, Value> {
 }
 
 fn delivery(schema: &Schema, names: &Names, kind: &EventKind<'_>) -> Value {
-    let envelope = names.event(kind.name);
+    let body = item(names, kind);
+    let (about, what, tag) = match kind.about {
+        About::Record(collection) => {
+            let declared = &schema.collections[collection];
+            (format!("An event about a {}.", declared.object), &*declared.object, collection)
+        }
+        About::Published => (events::about(schema, kind), kind.name, schema.own(Builtin::Event)),
+    };
+    let responses = [("2XX", RECEIVED), ("default", NOT_RECEIVED)];
+    let responses = responses.map(|(status, name)| (status.into(), reference("responses", name)));
     let operation = Operation {
-        id: format!("receive{envelope}"),
-        summary: format!("Receive {}", kind.name),
+        id: format!("receive{body}"),
+        summary: format!("Receive an event: {what}"),
         description: format!(
-            "{} Sent to the endpoints that subscribe to `{}`, at least once. Verify the \
-             signature over the bytes of the body, respond at once, then do the work.",
-            events::about(schema, kind),
-            kind.name
+            "{about} Sent to the endpoints that subscribe to its type, at least once. Verify the \
+             signature over the bytes of the body, respond at once, then do the work."
         ),
         parameters: SIGNATURES.into_iter().map(parameters::shared).collect(),
         body: Some(json!({
             "required": true,
-            "content": { JSON: { "schema": reference("schemas", envelope) } },
+            "content": { JSON: { "schema": reference("schemas", &body) } },
         })),
-        responses: responses(),
+        responses: Map::from_iter(responses),
     };
-    let about = match kind.about {
-        About::Record(collection) => collection,
-        About::Published => schema.own(Builtin::Event),
-    };
-    let mut value = operation.into_value(&schema.collections[about].name);
+    let mut value = operation.into_value(&schema.collections[tag].name);
     // Deliveries are signed and have no API key.
     value["security"] = json!([]);
     json!({ "post": value })
-}
-
-/// What each response of the endpoint means.
-fn responses() -> Map<String, Value> {
-    let control = json!({ "webhook-delivery": reference("headers", "webhook-delivery") });
-    let retry = json!({ "Retry-After": reference("headers", "Retry-After") });
-    let wait = "Nothing is sent to the endpoint until `Retry-After` has passed.";
-    let all = [
-        ("200", json!({ "description": "Any 2xx: the delivery succeeded.", "headers": control })),
-        ("410", json!({ "description": "The endpoint is disabled." })),
-        ("429", json!({ "description": wait, "headers": retry })),
-        ("503", json!({ "description": wait, "headers": retry })),
-        (
-            "default",
-            json!({
-                "description": "Everything else, also 3xx and no response in time: the event is \
-                                sent again after the next delay of `retry_schedule`.",
-                "headers": control,
-            }),
-        ),
-    ];
-    all.into_iter().map(|(status, response)| (status.to_owned(), response)).collect()
 }

@@ -12,7 +12,7 @@ use model::schema::{Builtin, CollectionIx};
 use percent_encoding::{NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 /// A page of record texts.
-type Found = store::Page<String>;
+pub type Found = store::Page<String>;
 
 pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     let target = &operation.request.target;
@@ -34,6 +34,10 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     operation.check_parents().await?;
     if operation.collection().builtin == Some(Builtin::Event) {
         event_types::check(operation, &asked.query).await?;
+    }
+    if condition::is_sent(&operation.request.headers) {
+        // Another server may have committed: the tag must know it.
+        operation.services.store.fresh().await?;
     }
     // Read the position before the records: a stream from this position delivers everything that
     // the list misses.
@@ -65,7 +69,7 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     let next = found.position.as_ref().filter(|_| found.has_more).map(|position| {
         cursor::seal(position, rewrites, fingerprint, &operation.services.cursor_key)
     });
-    let next_url = next_url(operation, &asked, &pairs, &found, next.as_deref());
+    let next_url = next_url(operation.request.path(), &asked, &pairs, &found, next.as_deref());
     let pagination = pagination(&asked, &found, next.as_deref());
     let body = join(&found.records, &pagination);
     let mut reply = respond::page(cache_control, tag, next_url.as_deref(), body);
@@ -75,7 +79,7 @@ pub async fn list(operation: Operation<'_>) -> Result<Reply, Failure> {
     Ok(reply.header(respond::STREAM_POSITION, position))
 }
 
-fn failure(error: store::Error) -> Failure {
+pub fn failure(error: store::Error) -> Failure {
     match error {
         store::Error::SnapshotTooOld => Failure::Problem(expired_cursor()),
         store::Error::TooLarge => Failure::Problem(too_large()),
@@ -84,7 +88,7 @@ fn failure(error: store::Error) -> Failure {
 }
 
 /// Texts of records are copied, not parsed.
-fn join(records: &[String], pagination: &str) -> String {
+pub fn join(records: &[String], pagination: &str) -> String {
     let size: usize = records.iter().map(|record| record.len() + 1).sum();
     let mut body = String::with_capacity(size + pagination.len() + 32);
     body.push_str("{\"object\":\"list\",\"data\":[");
@@ -100,7 +104,7 @@ fn join(records: &[String], pagination: &str) -> String {
     body
 }
 
-fn pagination(asked: &ListRequest, found: &Found, next: Option<&str>) -> String {
+pub fn pagination(asked: &ListRequest, found: &Found, next: Option<&str>) -> String {
     match (&asked.query.page, found.total) {
         (Page::Offset(page), Some(total)) => {
             let limit = asked.query.limit;
@@ -119,8 +123,8 @@ fn pagination(asked: &ListRequest, found: &Found, next: Option<&str>) -> String 
 }
 
 /// The same query with the next cursor or page, for the Link header.
-fn next_url(
-    operation: Operation<'_>,
+pub fn next_url(
+    path: &str,
     asked: &ListRequest,
     pairs: &[(String, String)],
     found: &Found,
@@ -132,8 +136,8 @@ fn next_url(
         (_, Some(cursor)) => ("after", cursor.to_owned()),
         (_, None) => return None,
     };
-    let path = operation.request.path();
-    let mut url = String::with_capacity(path.len() + operation.request.query().len() + 128);
+    let given: usize = pairs.iter().map(|(other, text)| other.len() + text.len() + 2).sum();
+    let mut url = String::with_capacity(path.len() + given + 128);
     url.push_str(path);
     url.push('?');
     for (other, text) in pairs.iter().filter(|(other, _)| other != name) {
@@ -211,7 +215,7 @@ fn tag_of(
     condition::list_tag(seq, digest_number(query.as_bytes()))
 }
 
-fn unusable(cursor: Unusable) -> Problem {
+pub fn unusable(cursor: Unusable) -> Problem {
     let (code, message) = match cursor {
         Unusable::Foreign => (
             Code::CursorInvalid,

@@ -6,7 +6,7 @@ mod event_types;
 mod handler;
 mod expand;
 mod get;
-mod list;
+pub(crate) mod list;
 mod own;
 mod write;
 
@@ -149,6 +149,8 @@ impl<'a> Operation<'a> {
                     .idempotency
                     .as_ref()
                     .map(|idempotency| idempotency.key.clone()),
+                key: Some(self.request.caller().key.clone()),
+                user: self.request.identity.user.clone(),
                 client: self.request.client,
             },
             now: self.services.outside.now(),

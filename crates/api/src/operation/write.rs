@@ -82,6 +82,9 @@ async fn creation(operation: Operation<'_>, author: Option<&Author>) -> Result<W
     if let Some(author) = author {
         author.sign(operation.collection(), &mut fields)?;
     }
+    if condition::is_sent(&operation.request.headers) {
+        operation.services.store.fresh().await?;
+    }
     condition::of_creation(&operation.request.headers, || list::plain_tag(operation))?;
     if operation.request.target.parents.len() > 1 {
         operation.check_parents().await?;

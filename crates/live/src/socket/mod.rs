@@ -181,6 +181,9 @@ impl Socket {
     }
 
     fn poll(&mut self, raw: &mut Raw, cx: &mut Context<'_>) -> Poll<()> {
+        if self.subscription.poll_key(cx).is_pending() {
+            return Poll::Pending;
+        }
         let wakeup = self.subscription.wakeup(cx);
         if self.subscription.revoked {
             self.close(REVOKED, "key_revoked");
@@ -386,7 +389,7 @@ impl Socket {
             }
             None => self.pinged_at + ticks(limits.ping_interval),
         };
-        self.subscription.slot.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(now + 1));
+        self.subscription.wake_at(due.min(self.expires.unwrap_or(u32::MAX)).max(now + 1));
     }
 
     fn error(&self, reference: Option<&str>, problem: &Problem) -> Bytes {

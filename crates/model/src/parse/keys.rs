@@ -2,7 +2,7 @@
 //! the published JSON Schema with these lists. Does not know the meaning of the keys.
 
 pub(super) const FILE: &[&str] =
-    &["service", "events", "webhooks", "live", "collections", "versions", "mounts"];
+    &["service", "events", "webhooks", "live", "collections", "versions", "mounts", "origins"];
 
 /// `[events]`: the log.
 pub(super) const LOG: &[&str] = &["retention", "max_backlog", "types"];

@@ -108,7 +108,7 @@ fn check_path(report: &mut Report<'_>, key: &str, path: Text<'_>, resources: &st
 }
 
 /// `https://host[:port]`, as browsers write them.
-fn origins(report: &mut Report<'_>, table: &Table<'_>) -> Vec<String> {
+pub(super) fn origins(report: &mut Report<'_>, table: &Table<'_>) -> Vec<String> {
     let Some(texts) = table.texts(report, "origins") else { return Vec::new() };
     if let Some(extra) = texts.get(ORIGINS) {
         report.say(extra.at, format!("`origins` has at most {ORIGINS} of them"));

@@ -72,7 +72,14 @@ fn read(source: &str, today: Option<&str>) -> Result<Schema, Vec<Diagnostic>> {
     let mut service = service::read(&mut report, &file);
     let events = log::events(&mut report, &file);
     let webhooks = log::webhooks(&mut report, &file);
-    let (live, places) = live::read(&mut report, &file, &service.mount);
+    let (mut live, places) = live::read(&mut report, &file, &service.mount);
+    service.origins = live::origins(&mut report, &file);
+    // What may use the API may also open channels.
+    for origin in &service.origins {
+        if !live.origins.contains(origin) {
+            live.origins.push(origin.clone());
+        }
+    }
     let heads = head::read(&mut report, &file);
     live::check(&mut report, &live, places, &service.mount, &heads);
     let mut named = Vec::new();

@@ -31,6 +31,7 @@ impl Default for Service {
             early_hints: Vec::new(),
             max_page: 100,
             max_body_bytes: 1 << 20,
+            origins: Vec::new(),
         }
     }
 }

@@ -68,6 +68,14 @@ impl Work<'_> {
         let (old, new) = (&self.old.live, &self.new.live);
         // `*` admits every origin.
         let admitted = |all: &[String], origin: &String| all.contains(origin) || all == ["*"];
+        let (was, is) = (&self.old.service.origins, &self.new.service.origins);
+        for origin in was.iter().filter(|origin| !admitted(is, origin)) {
+            let what = format!("`{origin}` is gone");
+            self.breaks("origins", what, "its pages could not use the API");
+        }
+        if is.iter().any(|origin| !admitted(was, origin)) {
+            self.safe("origins", "more pages may use the API", "nobody is refused");
+        }
         let gone = old.origins.iter().filter(|origin| !admitted(&new.origins, origin));
         for origin in gone {
             let what = format!("`{origin}` is gone");

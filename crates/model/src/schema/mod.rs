@@ -61,6 +61,8 @@ pub struct Service {
     /// Values of `Link` that are sent before one of its own pages.
     pub early_hints: Vec<String>,
     pub max_body_bytes: usize,
+    /// Origins whose pages may use the API and open channels; `*`: all.
+    pub origins: Vec<String>,
 }
 
 /// The event log: its retention, and the events that applications may publish into it.

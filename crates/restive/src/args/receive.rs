@@ -1,6 +1,6 @@
 //! The command line of `restive receive`, as given.
 
-use super::{Format, Listening, Switch};
+use super::{AsJson, Format, Listening, Switch};
 use clap::{Args as Arguments, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use wire::Networks;
@@ -172,6 +172,8 @@ pub enum ReceiveCommand {
         folder: InboxFolder,
         #[arg(long, default_value = "pretty")]
         format: Format,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// List events, the newest first
     List {
@@ -185,6 +187,8 @@ pub enum ReceiveCommand {
         limit: u32,
         #[arg(long, default_value = "pretty")]
         format: Format,
+        #[command(flatten)]
+        output: AsJson,
     },
     /// Process an event now, from the first attempt on; or all dead letters
     Retry {

@@ -1,7 +1,7 @@
 //! The command line of `restive verify`, as given.
 
-use super::Format;
 use super::receive::SignatureForm;
+use super::{AsJson, Format};
 use clap::{Args as Arguments, Subcommand};
 use std::path::PathBuf;
 
@@ -43,4 +43,6 @@ pub struct Signature {
     pub tolerance: u64,
     #[arg(long, default_value = "pretty")]
     pub format: Format,
+    #[command(flatten)]
+    pub output: AsJson,
 }

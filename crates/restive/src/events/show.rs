@@ -17,10 +17,10 @@ use store::Store;
 const DELIVERIES: u32 = 500;
 
 pub fn run(show: &Show) -> anyhow::Result<()> {
-    let (schema, store) = data::attach(&show.data.data)?;
+    let (schema, store) = data::attach(&show.data)?;
     let text = data::block_on(async {
         let (scope, event) = find(&schema, &*store, &show.id).await?;
-        match show.format {
+        match show.format.or(show.output) {
             Format::Json => Ok(format!("{}\n", event.body)),
             Format::Pretty => {
                 let table = deliveries(&schema, &*store, scope, &event.id, &event.fields()).await?;

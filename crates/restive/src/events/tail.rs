@@ -15,7 +15,7 @@ use model::{Schema, Scope};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Follower, Log, Store};
+use store::{Follower, Store};
 
 /// Events read, and lines written, in one step.
 const BATCH: usize = 256;
@@ -26,17 +26,18 @@ const GRACE: Duration = Duration::from_millis(500);
 pub fn run(tail: &Tail) -> anyhow::Result<()> {
     data::block_on(async {
         let stop = stop_signal()?;
-        let (schema, store) = data::attach_as(&tail.data.data, &tail.schema)?;
+        let (schema, store) = data::attach_as(&tail.data, &tail.schema.or_local())?;
         if data::fits(&schema, &store) {
             warn_of_unknown_types(&schema, &tail.types);
         }
+        let store = store.store();
         let wanted = Wanted::new(tail, &schema, &*store).await?;
         let newest = *store.position().borrow();
         let from = match &tail.since {
             Some(since) => since.position(&schema, &*store, System::new().now()).await?,
             None => newest,
         };
-        let printer = Printer { schema, store, format: tail.format };
+        let printer = Printer { schema, store, format: tail.format.or(tail.output) };
         let mut output = Output::start()?;
         let until = tail.no_follow.then_some(newest);
         let done = tokio::select! {
@@ -102,13 +103,13 @@ impl Wanted<'_> {
     }
 }
 
-struct Printer<S> {
+struct Printer {
     schema: Arc<Schema>,
-    store: Arc<S>,
+    store: Arc<dyn Store>,
     format: Format,
 }
 
-impl<S: Store> Printer<S> {
+impl Printer {
     /// Prints the events after `from`, up to `until` or forever.
     async fn follow(
         &self,

@@ -18,7 +18,7 @@ use model::version::Versions;
 use std::fs;
 
 pub fn run(generate: &Generate) -> anyhow::Result<()> {
-    let schema = data::schema(&generate.schema)?;
+    let schema = data::schema(&generate.schema.or_local())?;
     let versions = Versions::new(&schema);
     let view = openapi::find(&versions, generate.api_version.as_deref())?;
     let text = generated(&api::openapi::served(view), generate.language);

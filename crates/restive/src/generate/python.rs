@@ -130,7 +130,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Union,
-    cast,
+    cast as _cast,
 )
 
 from restive_client import AsyncClient, AsyncList, Client, List, path
@@ -408,7 +408,7 @@ fn method(text: &mut Text, method: &Method<'_>, mode: Mode) {
         text.line(&docstring(about));
         match *result {
             "None" => text.line(&format!("{wait}{call}")),
-            result => text.line(&format!("return cast({}, {wait}{call})", quoted(result))),
+            result => text.line(&format!("return _cast({}, {wait}{call})", quoted(result))),
         };
     });
 }
@@ -532,7 +532,7 @@ fn list(text: &mut Text, resource: &Resource, mode: Mode) {
         });
         text.line(")");
         let call = "self._client.list(self._path, _sent, **(options or {}))";
-        text.line(&format!("return cast({}, {call})", quoted(&result)));
+        text.line(&format!("return _cast({}, {call})", quoted(&result)));
     });
 }
 
@@ -673,7 +673,7 @@ fn client(text: &mut Text, contract: &Contract, mode: Mode) {
         text.inside(|text| {
             let about = "Every committed change, as it happens. Ignore types that you do not know.";
             text.line(&docstring(about));
-            text.line(&format!("return cast({}, self.client.follow(**options))", quoted(&result)));
+            text.line(&format!("return _cast({}, self.client.follow(**options))", quoted(&result)));
         });
         closing(text, &class, mode);
     });

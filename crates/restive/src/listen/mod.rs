@@ -36,7 +36,8 @@ pub fn run(listen: &Listen) -> anyhow::Result<()> {
         let forwarder = Forwarder::new(&listen.forward_to, &listen.routes, &secret)?;
         let follower = follower(listen, &client).await?;
         let mut output = Output::start()?;
-        let lines = Lines::new(listen.format == Format::Json, listen.print_secret);
+        let lines =
+            Lines::new(listen.format.or(listen.output) == Format::Json, listen.print_secret);
         output.write(lines.greeting(&listen.forward_to, &secret)).await?;
         let done = tokio::select! {
             done = serve(follower, &client, &forwarder, &lines, &mut output) => Some(done),

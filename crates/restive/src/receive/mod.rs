@@ -13,6 +13,7 @@ use crate::args::Switch;
 use crate::args::receive::{Handling, Receive, Stale};
 use crate::data;
 use crate::listeners::Listeners;
+use crate::logging;
 use crate::operator;
 use crate::stop::{self, Part, Progress};
 use crate::tls::Secured;
@@ -40,7 +41,7 @@ pub fn run(mut receive: Receive) -> anyhow::Result<ExitCode> {
     if let Some(command) = receive.command.take() {
         return operate::run(command).map(|()| ExitCode::SUCCESS);
     }
-    tracing_subscriber::fmt().json().with_writer(std::io::stderr).with_target(false).init();
+    logging::start(receive.listening.logging.log_format);
     let verifier = signing::verifier(&receive.signing)?;
     let handler = Handler::read(&receive.handling)?;
     let provider = reconcile::client(&receive.reconciliation)?;
@@ -213,7 +214,8 @@ async fn finish(lease: Lease, result: Result<(), Failure>) {
         Err(failure) => lease.failed(failure).await,
     };
     if let Err(error) = stored {
-        tracing::error!(%error, "a result was not stored: the event is processed again");
+        let what = "a result is not stored yet: a kill now would process the event again";
+        tracing::error!(%error, "{what}");
     }
 }
 

@@ -13,10 +13,12 @@ use serde_json::json;
 pub fn run(command: ReceiveCommand) -> anyhow::Result<()> {
     data::block_on(async {
         match command {
-            ReceiveCommand::Status { folder, format } => {
+            ReceiveCommand::Status { folder, format, output } => {
+                let format = format.or(output);
                 output::print(&status(&open(&folder)?.stats().await?, format))
             }
-            ReceiveCommand::List { folder, state, limit, format } => {
+            ReceiveCommand::List { folder, state, limit, format, output } => {
+                let format = format.or(output);
                 let filter = Filter { state: state.map(of_kit), limit, ..Filter::default() };
                 let events = open(&folder)?.list(filter).await?;
                 let lines: Vec<String> = events.iter().map(|event| line(event, format)).collect();

@@ -3,8 +3,9 @@
 
 mod progress;
 
-use crate::args::Replay;
+use crate::args::{AsJson, Replay, Storage};
 use crate::data;
+use crate::output::print_json;
 use crate::outside::{System, stop_signal};
 use crate::text::printable;
 use anyhow::bail;
@@ -16,9 +17,8 @@ use model::validate::{self, Mode};
 use model::write::{Cause, Change, Committed, Precondition, Response, Write};
 use model::{Schema, Scope, Timestamp, id};
 use progress::{Bar, Progress};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 use store::Store;
@@ -33,17 +33,23 @@ const LOOK: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(1);
 
 pub fn run(replay: &Replay) -> anyhow::Result<()> {
-    let folder = &replay.data.data;
-    let (schema, store) = data::attach_as(folder, &replay.schema)?;
+    let storage = &replay.data;
+    let (schema, store) = data::attach_as(storage, &replay.schema.or_local())?;
     if !data::fits(&schema, &store) {
         // The schema must match: types are checked against it, and the replay's own event carries
         // its version.
         bail!(
             "the data in {} is served with another schema; pass its file with --schema",
-            folder.display()
+            data::shown(storage)
         );
     }
-    let job = Job { schema: &schema, store: &*store, outside: &System::new(), folder };
+    let job = Job {
+        schema: &schema,
+        store: &*store,
+        outside: &System::new(),
+        storage,
+        output: replay.output,
+    };
     data::block_on(async {
         let (scope, endpoint) = job.endpoint(&replay.endpoint).await?;
         let fields = job.fields(replay).await?;
@@ -52,11 +58,14 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
         }
         let stop = stop_signal()?;
         let made = job.commit(scope, None, Change::Create { fields }).await?;
-        if !data::is_served(folder)? {
+        if !data::is_served(storage)? {
+            if replay.output.json {
+                return print_json(&json!({ "id": made.id, "status": "waiting" }));
+            }
             println!("{}", made.id);
             println!(
                 "No server runs on {}: the replay starts when `restive serve` starts.",
-                folder.display()
+                data::shown(storage)
             );
             return Ok(());
         }
@@ -70,7 +79,8 @@ struct Job<'a> {
     schema: &'a Schema,
     store: &'a dyn Store,
     outside: &'a dyn Outside,
-    folder: &'a Path,
+    storage: &'a Storage,
+    output: AsJson,
 }
 
 impl Job<'_> {
@@ -179,7 +189,7 @@ impl Job<'_> {
             bar.show(&progress, self.outside.uptime());
             if progress.has_ended() {
                 bar.end();
-                return conclude(&made.id, &progress);
+                return conclude(&made.id, &progress, self.output);
             }
             let moved = tokio::select! {
                 () = &mut stop => {
@@ -188,7 +198,7 @@ impl Job<'_> {
                 }
                 moved = moved(&mut position) => moved,
             };
-            if !moved && !data::is_served(self.folder)? {
+            if !moved && !data::is_served(self.storage)? {
                 bar.end();
                 println!("The server has stopped; {} continues when it starts again.", made.id);
                 return Ok(());
@@ -211,7 +221,7 @@ impl Job<'_> {
         let progress = Progress::read(&record);
         match cancelled {
             Err(error) if !progress.has_ended() => Err(error),
-            _ => conclude(id, &progress),
+            _ => conclude(id, &progress, self.output),
         }
     }
 }
@@ -229,8 +239,16 @@ async fn moved(position: &mut watch::Receiver<i64>) -> bool {
 }
 
 /// Prints the result; an error unless it succeeded.
-fn conclude(id: &str, progress: &Progress) -> anyhow::Result<()> {
+fn conclude(id: &str, progress: &Progress, output: AsJson) -> anyhow::Result<()> {
     match progress.status.as_str() {
+        "succeeded" if output.json => print_json(&json!({
+            "id": id,
+            "status": progress.status,
+            "dry_run": progress.dry_run,
+            "total": progress.total,
+            "done": progress.done,
+            "succeeded": progress.succeeded,
+        })),
         "succeeded" if progress.dry_run => {
             println!("{} event(s) would be sent", progress.total.unwrap_or(progress.done));
             Ok(())

@@ -107,6 +107,13 @@ fn is_label(label: &str) -> bool {
     !label.is_empty() && letters && !label.starts_with('-') && !label.ends_with('-')
 }
 
+/// When the certificates in files expire, by file. Others are made by the server itself.
+pub fn expiries(given: &args::Tls) -> anyhow::Result<Vec<(String, Option<SystemTime>)>> {
+    let Some(Source::Files(pairs)) = source(given, None)? else { return Ok(Vec::new()) };
+    let one = |pair: &Pair| Ok((pair.cert.display().to_string(), read(pair)?.expires_at()));
+    pairs.iter().map(one).collect()
+}
+
 /// The certificates in use, and their files.
 pub struct Secured {
     tls: Tls,

@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 
 pub fn run(trigger: &Trigger) -> anyhow::Result<()> {
-    let schema = data::schema(&trigger.schema)?;
+    let schema = data::schema(&trigger.schema.or_local())?;
     let Some(cause) = cause(&schema, &trigger.kind) else {
         let known = causes(&schema).join(", ");
         bail!("`{}` cannot be triggered with this schema; types that can: {known}", trigger.kind);
@@ -38,7 +38,13 @@ pub fn run(trigger: &Trigger) -> anyhow::Result<()> {
         job.find(&trigger.kind, &resource, cause.delay()).await
     });
     // Also what was done before an error.
-    output::print(&job.report)?;
+    if trigger.output.json {
+        let steps: Vec<&str> = job.report.lines().collect();
+        let ok = done.is_ok();
+        output::print_json(&json!({ "type": trigger.kind, "ok": ok, "steps": steps }))?;
+    } else {
+        output::print(&job.report)?;
+    }
     done
 }
 

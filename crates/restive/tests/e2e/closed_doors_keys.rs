@@ -2,6 +2,7 @@
 //! of reach of the command line. Credentials that permit no event open no channel.
 
 use crate::auth::{account, create};
+use crate::database;
 use crate::harness::{PATIENCE, Server, eventually};
 use crate::live_client::{Opened, Socket, bearer};
 use api::Outside;
@@ -14,8 +15,8 @@ use model::write::{Cause, Change, Precondition, Write};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use store::Records as _;
-use store::sqlite::{Options, Role, SqliteStore};
+use store::Store;
+use store::sqlite::Role;
 use tokio::task::JoinSet;
 
 struct System;
@@ -43,11 +44,9 @@ fn in_seconds(seconds: i64) -> String {
 }
 
 /// Opens the data of a running server, as the commands do.
-fn attach(server: &Server) -> (Arc<Schema>, Arc<SqliteStore>) {
+fn attach(server: &Server) -> (Arc<Schema>, Arc<dyn Store>) {
     let schema = Arc::new(parse::parse(BOOKSHOP).unwrap());
-    let options = Options { role: Role::Tool, ..Options::default() };
-    let file = server.data().join("restive.db");
-    let store = SqliteStore::open_with(&file, schema.clone(), options).unwrap();
+    let store = database::open(server.folder.path(), &schema, Role::Tool);
     (schema, store)
 }
 

@@ -2,6 +2,7 @@
 //! records, log and search agree.
 
 use crate::chance::Chance;
+use crate::database;
 use crate::harness::{Answer, Server, Start, eventually};
 use model::Schema;
 use model::event::Event;
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use store::sqlite::SqliteStore;
-use store::{Log as _, Records as _};
+use store::Store;
+use store::sqlite::Role;
 
 const WRITERS: usize = 24;
 const ROUNDS: usize = 4;
@@ -195,8 +196,7 @@ fn a_kill_neither_loses_nor_repeats_an_acknowledged_write() {
     let (code, folder) = server.stop();
     assert_eq!(code, 0);
     let schema = model::parse::parse(model::schema::BOOKSHOP).unwrap();
-    let file = folder.path().join("data/restive.db");
-    log_and_records_agree(&file, Arc::new(schema), &clients);
+    log_and_records_agree(folder.path(), Arc::new(schema), &clients);
 }
 
 fn search_finds_what_exists(server: &Server, clients: &[Client]) {
@@ -222,10 +222,10 @@ fn search_finds_what_exists(server: &Server, clients: &[Client]) {
 }
 
 /// Reads the file itself, through the store: no event without record, no record without event.
-fn log_and_records_agree(file: &std::path::Path, schema: Arc<Schema>, clients: &[Client]) {
-    let store = SqliteStore::open(file, schema.clone()).unwrap();
+fn log_and_records_agree(folder: &std::path::Path, schema: Arc<Schema>, clients: &[Client]) {
+    let store = database::open(folder, &schema, Role::Tool);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let events = runtime.block_on(all_events(&store));
+    let events = runtime.block_on(all_events(&*store));
     let mut ids = HashSet::new();
     let mut last = 0;
     let mut newest: HashMap<(usize, &str), &Event> = HashMap::new();
@@ -273,7 +273,7 @@ fn each_request_has_one_event(events: &[Event], clients: &[Client]) {
     }
 }
 
-async fn all_events(store: &SqliteStore) -> Vec<Event> {
+async fn all_events(store: &dyn Store) -> Vec<Event> {
     let mut all: Vec<Event> = Vec::new();
     loop {
         let after = all.last().map_or(0, |event| event.seq);

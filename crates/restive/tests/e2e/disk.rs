@@ -231,10 +231,10 @@ fn a_server_that_was_killed_on_a_full_disk_starts_again_when_there_is_room() {
 }
 
 /// Makes every sync of a running process fail until it is dropped.
-struct BrokenSync(Child);
+pub struct BrokenSync(Child);
 
 impl BrokenSync {
-    fn of(pid: u32) -> BrokenSync {
+    pub fn of(pid: u32) -> BrokenSync {
         let mut command = Command::new("strace");
         command.args(["-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "signal=none"]);
         command.args(["-e", "inject=fsync,fdatasync:error=EIO", "-p", &pid.to_string()]);

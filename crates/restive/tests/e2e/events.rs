@@ -44,6 +44,7 @@ fn every_change_is_an_event_with_the_envelope_of_the_spec() {
         "livemode",
         "pending_webhooks",
         "request",
+        "actor",
     ];
     expected.sort_unstable();
     assert_eq!(members, expected, "these members and no others");

@@ -1,5 +1,6 @@
 //! `restive events` and `restive replay`, with and without a running server.
 
+use crate::database;
 use crate::deadline::Deadline as _;
 use crate::deliveries::nothing_more;
 use crate::harness::{PATIENCE, Server, Start, eventually, executable, run};
@@ -17,7 +18,9 @@ struct Running {
 
 impl Running {
     fn start(server: &Server, arguments: &[&str]) -> Running {
-        let child = Command::new(executable())
+        let mut command = Command::new(executable());
+        database::name(&mut command, server.folder.path());
+        let child = command
             .args(arguments)
             .arg("--data")
             .arg(server.data())
@@ -228,7 +231,9 @@ fn a_tail_ends_without_an_error_when_its_reader_exits() {
         line.split_whitespace().nth(3).unwrap(),
         server.data().display()
     );
-    let shown = Command::new("sh").arg("-c").arg(arguments).output_in_time().unwrap();
+    let mut shell = Command::new("sh");
+    database::name(&mut shell, server.folder.path());
+    let shown = shell.arg("-c").arg(arguments).output_in_time().unwrap();
     assert_eq!(String::from_utf8_lossy(&shown.stderr), "");
 }
 
@@ -461,7 +466,9 @@ fn a_replay_requires_the_served_schema() {
     let file = folder.path().join("restive.toml");
     let arguments = ["replay", "--endpoint", &endpoint, "--type", "note.*", "--yes"];
     let data = ["--data", "data"];
-    let (_, error, code) = run(folder.path(), &[&arguments[..], &data].concat());
+    // In another folder than that of the schema file, which would be used.
+    let elsewhere = folder.path().join("data");
+    let (_, error, code) = run(&elsewhere, &[&arguments[..], &["--data", "."]].concat());
     assert!(code == 1 && error.contains("--schema"), "{error}");
     let named = ["--schema", file.to_str().unwrap()];
     let (out, error, code) = run(folder.path(), &[&arguments[..], &data, &named].concat());

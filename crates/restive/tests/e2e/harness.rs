@@ -2,6 +2,7 @@
 
 use crate::carry::{self, Carrier};
 use crate::clock;
+use crate::database;
 use crate::deadline::{Deadline as _, Lifetime};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -100,6 +101,7 @@ impl Start {
         command.args(carry::arguments());
         command.args(&self.arguments);
         command.env("RESTIVE_BOOTSTRAP_KEY", KEY);
+        database::name(&mut command, folder);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -305,12 +307,10 @@ impl Server {
 
     /// Runs a command on this server's data; returns stdout, stderr and exit code.
     pub fn tool(&self, arguments: &[&str]) -> (String, String, i32) {
-        let output = Command::new(executable())
-            .args(arguments)
-            .arg("--data")
-            .arg(self.data())
-            .output_in_time()
-            .unwrap();
+        let mut command = Command::new(executable());
+        command.args(arguments).arg("--data").arg(self.data());
+        database::name(&mut command, self.folder.path());
+        let output = command.output_in_time().unwrap();
         (
             String::from_utf8_lossy(&output.stdout).into_owned(),
             String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -477,6 +477,10 @@ impl Answer {
 /// Runs the executable without a server; returns stdout, stderr and exit code.
 pub fn run(folder: &Path, arguments: &[&str]) -> (String, String, i32) {
     let mut command = Command::new(executable());
+    if let Some(place) = arguments.iter().position(|one| *one == "--data") {
+        let of = folder.join(arguments[place + 1]);
+        database::name(&mut command, of.parent().expect("a folder in a folder"));
+    }
     let output = command.args(arguments).current_dir(folder).output_in_time().unwrap();
     (
         String::from_utf8_lossy(&output.stdout).into_owned(),

@@ -9,6 +9,8 @@ use crate::relay::{Plan, Relay};
 use restive_kit::client::{Client, TokenFuture};
 use restive_kit::follow::{Builder, Channel, Error, Event, Follower, PositionFile, Update};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -357,6 +359,41 @@ fn a_connection_that_falls_silent_is_replaced() {
             }
         });
         assert!(relay.connections() >= 2);
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_no_delay_is_not_flooded() {
+    let answers = [
+        (Channel::ServerSentEvents, "text/event-stream", "retry: 0\nid: abc.1\n\n"),
+        (Channel::LongPoll { feed: "messages".into() }, "application/json", "[]"),
+    ];
+    for (channel, kind, body) in answers {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        let length = body.len();
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nx-stream-position: abc.1\r\n\
+             retry-after: 0\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                counted.fetch_add(1, Relaxed);
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        run(async {
+            let mut follower = follower(&format!("http://{address}"), channel).build();
+            let watched = Duration::from_millis(2500);
+            let reading = async { while follower.next().await.is_ok() {} };
+            assert!(tokio::time::timeout(watched, reading).await.is_err(), "it goes on");
+        });
+        let connections = count.load(Relaxed);
+        assert!((1..=4).contains(&connections), "{connections} connections in 2.5 s");
     }
 }
 

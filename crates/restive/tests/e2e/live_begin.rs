@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::Store;
+use store::cluster::Solo;
 use store::sqlite::SqliteStore;
 use tempfile::TempDir;
 use tokio::runtime::Builder;
@@ -90,7 +91,9 @@ impl Gated {
             let account = keyring.create_account("default").await.unwrap();
             let key = NewKey { secret: Some(KEY.to_owned()), ..NewKey::default() };
             keyring.create_key(&account, false, key).await.unwrap();
-            Hub::new(schema.clone(), store.clone(), Limits::default(), 1).await.unwrap()
+            Hub::new(schema.clone(), store.clone(), Solo::new(), Limits::default(), 1)
+                .await
+                .unwrap()
         });
         let hub = Arc::new(hub);
         let follows = hub.clone().run();
@@ -98,7 +101,19 @@ impl Gated {
         let settings = Settings { rate_limit: None, access_log: false, edge_secret: None };
         let figures = Arc::new(|_: &mut String, _: bool| {});
         let actions = Arc::new(Actions::start(store.watchdog()).unwrap());
-        let parts = Parts { schema, store, outside, settings, figures, hub, actions };
+        let (delivery_figures, site) = (Arc::new(|_| api::DeliveryFigures::default()), None);
+        let parts = Parts {
+            schema,
+            store,
+            outside,
+            settings,
+            figures,
+            delivery_figures,
+            hub,
+            actions,
+            cluster: Solo::new(),
+            site,
+        };
         let api = Api::new(parts).unwrap();
         let (sender, made) = channel();
         let may_go = Semaphore::new(0);

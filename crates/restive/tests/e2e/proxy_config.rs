@@ -4,6 +4,7 @@
 use crate::harness::{eventually, executable, run};
 use crate::proxy::configured;
 use crate::sink::Sink;
+use serde_json::{Value, json};
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -194,4 +195,8 @@ fn the_command_explains_errors_and_routes() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let (text, _, _) =
+        run(folder.path(), &["proxy", "explain", "--json", "--to", "b:1", "GET", "http://a/"]);
+    let rows: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(rows["rows"][1], json!({ "name": "route", "value": "/*" }));
 }

@@ -1,5 +1,6 @@
 //! `restive receive`: the contract at its door, the handlers, and the commands of the operator.
 
+use crate::disk::BrokenSync;
 use crate::harness::{Answer, Server, eventually, executable, run};
 use crate::sink::{Manner, Sink};
 use restive_kit::signature::{Secret, Signer};
@@ -157,6 +158,32 @@ fn every_invalid_request_has_its_status_and_nothing_of_it_is_stored() {
     let status = receiving.status();
     assert_eq!((&status["pending"], &status["conflicts"]), (&json!(1), &json!(1)));
     assert_eq!(receiving.server.ask_anonymously("GET", "/health").send().status, 200);
+}
+
+#[test]
+fn an_event_that_could_not_be_synced_is_not_acknowledged_and_stored_once_later() {
+    let folder = Arc::new(TempDir::new().unwrap());
+    let receiving = Receiving::on(&folder, "127.0.0.1:0", SECRET, &["--store-only"]);
+    assert_eq!(receiving.send(&event("evt_before")).status, 200);
+    let broken = BrokenSync::of(receiving.server.pid());
+    let mut number = 0;
+    eventually("syncs fail", || {
+        number += 1;
+        receiving.send(&event(&format!("evt_{number}"))).status == 503
+    });
+    for _ in 0..3 {
+        // Also the second time, when the event can be read.
+        assert_eq!(receiving.send(&event("evt_lost")).status, 503);
+    }
+    drop(broken);
+    eventually("receipts go on", || receiving.send(&event("evt_lost")).status == 200);
+    for earlier in 1..=number {
+        assert_eq!(receiving.send(&event(&format!("evt_{earlier}"))).status, 200);
+    }
+    let folder = receiving.server.kill();
+    let receiving = Receiving::on(&folder, "127.0.0.1:0", SECRET, &["--store-only"]);
+    let listed = receiving.list(&["--limit", "1000"]);
+    assert_eq!(listed.len(), number + 2, "each is stored, once: {listed:?}");
 }
 
 #[test]

@@ -84,6 +84,11 @@ impl Relay {
         self.state.lock().unwrap().plans.len()
     }
 
+    /// Forgets plans that no connection got yet.
+    pub fn forget(&self) {
+        self.state.lock().unwrap().plans.clear();
+    }
+
     /// Uses another server for new connections.
     pub fn aim(&self, target: SocketAddr) {
         self.state.lock().unwrap().target = target;

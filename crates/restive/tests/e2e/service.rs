@@ -189,6 +189,30 @@ fn the_log_of_requests_can_be_switched_off() {
 }
 
 #[test]
+fn each_line_of_the_log_has_one_form_for_programs_or_people() {
+    let ended = |form: &str| {
+        let mut server = Start::bookshop().arg("--log-format").arg(form).go();
+        server.get("/v1/books/absent").expect(404);
+        server.signal("-TERM");
+        assert_eq!(server.wait(), 0);
+        let log = || server.log.lock().unwrap().clone();
+        eventually("the log is read to its end", || log().contains("stopped"));
+        log()
+    };
+    // The log of a test is no terminal.
+    for form in ["auto", "json"] {
+        for line in ended(form).lines() {
+            let line: Value = serde_json::from_str(line).unwrap();
+            assert!(line["time"].is_string() && line["level"] == "info", "{line}");
+            assert!(line["message"].is_string() || line["event"] == "request", "{line}");
+        }
+    }
+    let text = ended("text");
+    assert!(text.contains("  404 GET /v1/books/absent "), "{text}");
+    assert!(text.contains(" INFO stopped") && !text.contains('{'), "{text}");
+}
+
+#[test]
 fn a_folder_or_port_in_use_is_refused_with_a_reason() {
     let server = Server::bookshop();
     let (code, error) = Start::bookshop().on(&server.folder).fails();

@@ -81,3 +81,27 @@ fn the_readable_form_says_what_to_do() {
     let (_, err, status) = run(folder.path(), &nobody);
     assert!(status == 1 && err.contains("the body in none cannot be read"), "{err}");
 }
+
+#[test]
+fn a_part_of_a_body_and_a_repeated_header_do_not_verify() {
+    let folder = TempDir::new().unwrap();
+    let limit = 64 << 20;
+    let signed = vec![b' '; limit];
+    std::fs::write(folder.path().join("longer"), [&*signed, b"TAMPERED"].concat()).unwrap();
+    std::fs::write(folder.path().join("body"), BODY).unwrap();
+    let signer = Signer::new(&Secret::parse(SECRET).unwrap(), None);
+    let header = |body: &[u8]| format!("restive-signature: {}", signer.timestamped(NOW, body));
+    let (of_longer, of_body) = (header(&signed), header(BODY.as_bytes()));
+    let verify = |body: &str, headers: &[&str]| {
+        let mut arguments = vec!["verify", "signature", "--secret", SECRET, "--body", body];
+        arguments.extend(["--at", "1760000000"]);
+        headers.iter().for_each(|header| arguments.extend(["--header", header]));
+        let (_, error, code) = run(folder.path(), &arguments);
+        (code, error)
+    };
+    let (code, error) = verify("longer", &[&of_longer]);
+    assert!(code == 1 && error.contains("more than 67108864 bytes"), "{error}");
+    let (code, error) = verify("body", &[&of_body, &of_body]);
+    assert!(code == 1 && error.contains("given twice"), "{error}");
+    assert_eq!(verify("body", &[&of_body]).0, 0);
+}

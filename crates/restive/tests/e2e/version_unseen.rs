@@ -136,7 +136,7 @@ fn errors_about_fields_that_the_version_lacks_do_not_name_them() {
         let error = marked(version, "none").error(422, "no_sku");
         assert_eq!((&error["param"], &error["message"]), (&param, &json!(message)), "{version}");
         let contract = server.get(&format!("/openapi.json?version={version}")).expect(200);
-        let described = &contract["components"]["responses"]["UnprocessableEntity"]["description"];
+        let described = &contract["components"]["responses"]["ClientError"]["description"];
         let line = format!("- `no_sku`: {message}");
         assert!(described.as_str().unwrap().lines().any(|told| told == line), "{described}");
     }

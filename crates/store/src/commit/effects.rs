@@ -5,7 +5,7 @@ use super::needs::columns;
 use crate::UnknownTimer;
 use crate::idempotency::NewRow;
 use model::decide::{Draft, StoredRecord, TimerDraft};
-use model::event::Event;
+use model::event::{Event, Origin};
 use model::record::{Fields, Scalar};
 use model::write::Change;
 use model::{CollectionIx, Record, Schema, Scope, Timestamp, Write};
@@ -133,7 +133,7 @@ impl<'s> Effects<'s> {
                 object: draft.object,
                 previous: draft.previous,
                 hidden: draft.hidden,
-                request: write.cause.request.clone(),
+                request: Origin::of(&write.cause).text(),
                 idempotency_key: write.cause.idempotency_key.clone(),
             };
             self.list.push(Effect::Append { collection: write.collection, event });

@@ -42,6 +42,8 @@ pub struct Limit {
     pub most: i64,
     /// Only records with one of these values of `status` count; empty: all.
     pub statuses: &'static [&'static str],
+    /// Only records in which this field is null count.
+    pub null: Option<&'static str>,
     pub message: &'static str,
 }
 
@@ -75,6 +77,7 @@ pub struct Facts {
 static ENDPOINTS: Limit = Limit {
     most: 2_000,
     statuses: &[],
+    null: None,
     message: "An account has at most 2000 webhook endpoints in each mode. Delete some first.",
 };
 /// The delivery engine keeps every unfinished replay in memory. As many as endpoints, since each
@@ -82,8 +85,18 @@ static ENDPOINTS: Limit = Limit {
 static OPEN_REPLAYS: Limit = Limit {
     most: 2_000,
     statuses: &["pending", "running"],
+    null: None,
     message: "An account has at most 2000 pending and running replays in each mode. Wait until \
               some have ended, or cancel them.",
+};
+/// Keys that clients create. Every change of a key makes the server look at its cached callers and
+/// open connections again; no account has that many programs with a key each.
+static KEYS: Limit = Limit {
+    most: 1_000,
+    statuses: &[],
+    null: Some("revoked_at"),
+    message: "An account has at most 1000 keys in each mode that are not revoked. Revoke some \
+              first.",
 };
 
 impl<'w> Needs<'w> {
@@ -104,6 +117,8 @@ impl<'w> Needs<'w> {
             limit: match collection.builtin {
                 Some(Builtin::Endpoint) if creates => Some(&ENDPOINTS),
                 Some(Builtin::Replay) if creates => Some(&OPEN_REPLAYS),
+                // The operator's commands have no key, and no limit.
+                Some(Builtin::Key) if creates && write.cause.key.is_some() => Some(&KEYS),
                 _ => None,
             },
             events_about: match collection.builtin {

@@ -26,7 +26,7 @@ pub const SHORT_BYTES: usize = 256 * 1024;
 pub const EMBEDDED_BYTES: usize = 8 * 1024 * 1024;
 
 /// How one database says it. Tables are called `t`.
-pub trait Dialect {
+pub trait Dialect: Sync {
     /// The table of a collection, quoted.
     fn table(&self, collection: CollectionIx) -> &str;
 
@@ -237,7 +237,7 @@ impl<'a> Plan<'a> {
                     values.iter().filter(|value| **value != Scalar::Null).cloned().collect();
                 let null = some.len() < values.len();
                 let among = match some.len() {
-                    0 => "0".to_owned(),
+                    0 => "FALSE".to_owned(),
                     1 => format!("{column} = ?"),
                     many => format!("{column} IN ({})", vec!["?"; many].join(", ")),
                 };

@@ -7,7 +7,7 @@ use super::shared::Shared;
 use super::{erasure, idempotency, log, outbox, search, timers, usage};
 use crate::upkeep::UnknownTimer;
 use crate::usage::Used;
-use crate::writer::{self, Expiry, Slice};
+use crate::writer::{self, Expiry, Foreign, Slice};
 use crate::{Error, Settlement};
 use model::Timestamp;
 use rusqlite::Connection;
@@ -37,7 +37,7 @@ impl writer::Backend for Backend {
         self.commits.mend(&self.connection, &self.shared)
     }
 
-    fn begin(&mut self) -> Result<(), Error> {
+    fn begin(&mut self, _: bool) -> Result<(), Error> {
         self.shared.check_file()?;
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         Ok(())
@@ -68,9 +68,12 @@ impl writer::Backend for Backend {
     }
 
     /// The number changes only for commits of other connections; no other one of ours writes.
-    fn others_committed(&mut self) -> Result<bool, Error> {
+    fn others_committed(&mut self, _: bool) -> Result<Foreign, Error> {
         let version = data_version(&self.connection)?;
-        Ok(std::mem::replace(&mut self.data_version, version) != version)
+        Ok(match std::mem::replace(&mut self.data_version, version) == version {
+            true => Foreign::Nothing,
+            false => Foreign::Anything,
+        })
     }
 
     fn newest(&self) -> Result<(i64, i64), Error> {

@@ -225,7 +225,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
 fn source(schema: &Schema, collection: &Collection) -> (Source, String, usize) {
     match collection.builtin {
         Some(Builtin::Event) => (Source::Events, views::events_select(schema), 15),
-        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 14),
+        Some(Builtin::Delivery) => (Source::Deliveries, views::deliveries_select(schema), 15),
         Some(Builtin::Attempt) => (Source::Attempts, RECORD.to_owned(), 7),
         _ => (Source::Rows, RECORD.to_owned(), 7),
     }
@@ -334,6 +334,8 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     if collection.internal && collection.name == KEYS {
         // A key is found before its scope is known.
         add("i", "digest", column_name(KEY_DIGEST), String::new());
+        // Those that count towards the limit, however many were revoked.
+        add("i", "unrevoked", "scope".into(), format!(" WHERE {}", is_null("revoked_at")));
     }
     for index in &collection.indexes {
         let columns: Vec<String> = index.fields.iter().map(|field| physical(field)).collect();
@@ -341,6 +343,11 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         add("i", &suffix, format!("{owner}, {}", columns.join(", ")), String::new());
     }
     wanted
+}
+
+/// Whether a field that has no column is null.
+pub fn is_null(field: &str) -> String {
+    format!("json_extract(body, '$.{field}') IS NULL")
 }
 
 /// Column that holds a field, declared or assigned.

@@ -10,6 +10,7 @@ mod commits;
 mod connection;
 mod erasure;
 mod idempotency;
+mod inspect;
 mod layout;
 mod list;
 mod log;
@@ -33,12 +34,15 @@ mod views;
 #[cfg(test)]
 mod writer_tests;
 
+pub use crate::options::{Options, Role};
 pub use crate::state::Clock;
 pub use crate::upgrade::ServedSchema;
+pub use inspect::{Depth, damage, review};
 
 use crate::commit;
 use crate::fair;
 use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
+use crate::options::steady;
 use crate::outbox::{Delivery, EndpointStates, Retries, Settlement};
 use crate::state::{Found, State};
 use crate::usage::{Used, UsedInAll};
@@ -62,50 +66,10 @@ use shared::{FileId, Shared};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
 /// Records read by id on the calling thread.
 const IDS_INLINE: usize = 128;
-
-/// What the process that opens the database is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Serves: brings the data to the schema and feeds the search indexes.
-    Server,
-    /// A command next to a running server: changes what is the service's own (keys, accounts,
-    /// replays), never the tables, and leaves checkpoints to the server.
-    Tool,
-}
-
-pub struct Options {
-    pub role: Role,
-    pub clock: Clock,
-    /// Tells time that runs on evenly when the clock is set; by default from the time of opening
-    /// on.
-    pub steady: Option<Clock>,
-    pub edition: ServedSchema,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        let clock = || {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
-        };
-        let (role, clock) = (Role::Server, Arc::new(clock));
-        Options { role, clock, steady: None, edition: ServedSchema::default() }
-    }
-}
-
-/// The time from a moment on, by a clock that is never set.
-fn steady(begun: Timestamp) -> Clock {
-    let since = Instant::now();
-    Arc::new(move || {
-        let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
-        Timestamp(begun.0.saturating_add(passed))
-    })
-}
 
 pub struct SqliteStore {
     // Dropped in this order: threads first, the file's last connection with `shared`.
@@ -359,6 +323,16 @@ impl Records for SqliteStore {
         Box::pin(async move {
             // A key may have been made by another process a moment ago.
             shared.readers.fresh(|connection| read::key_by_digest(connection, shared, digest))
+        })
+    }
+
+    fn key_by_id<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
+        let shared = &self.shared;
+        Box::pin(async move {
+            shared.readers.fresh(|connection| read::key_by_id(connection, shared, id))
         })
     }
 

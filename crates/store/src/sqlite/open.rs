@@ -88,10 +88,15 @@ fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> 
     writer.pragma_update(None, "synchronous", "FULL")?;
     writer.pragma_update(None, "wal_autocheckpoint", 0)?;
     writer.pragma_update(None, "journal_size_limit", checkpoint::Sizes::of(path).kept as i64)?;
-    if tables == 0 {
-        return Ok(None);
+    match tables {
+        0 => Ok(None),
+        _ => stored(writer, path),
     }
-    let text: Option<String> = writer
+}
+
+/// The description of the tables, from the file.
+pub fn stored(connection: &Connection, path: &Path) -> Result<Option<Stored>, Error> {
+    let text: Option<String> = connection
         .query_row("SELECT value FROM meta WHERE name = 'schema'", [], |row| row.get(0))
         .optional()
         .map_err(|error| foreign(path, error))?;

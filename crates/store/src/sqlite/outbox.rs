@@ -3,7 +3,7 @@
 //! something is due. Knows no rule of delivery.
 
 use super::shared::Shared;
-use super::{erasure, log, read};
+use super::{erasure, layout, log, read};
 use crate::commit::Limit;
 use crate::outbox::{
     Delivery, EndpointState, EndpointStates, Failures, Outcome, Retries, Retry, Settlement, Status,
@@ -374,13 +374,17 @@ pub fn count(
     collection: model::CollectionIx,
     limit: &Limit,
 ) -> Result<i64, rusqlite::Error> {
-    let only = match limit.statuses {
+    let mut only = match limit.statuses {
         [] => String::new(),
         statuses => format!(" AND f_status IN ('{}')", statuses.join("', '")),
     };
+    if let Some(field) = limit.null {
+        only.push_str(&format!(" AND {}", layout::is_null(field)));
+    }
     let table = &shared.tables[collection].name;
-    let sql = format!("SELECT count(*) FROM {table} WHERE scope = ?1{only}");
-    connection.prepare_cached(&sql)?.query_row([scope.0], |row| row.get(0))
+    let sql =
+        format!("SELECT count(*) FROM (SELECT 1 FROM {table} WHERE scope = ?1{only} LIMIT ?2)");
+    connection.prepare_cached(&sql)?.query_row([scope.0, limit.most], |row| row.get(0))
 }
 
 /// Records of one table in every scope.

@@ -157,17 +157,31 @@ pub fn key_by_digest(
     shared: &Shared,
     digest: &str,
 ) -> Result<Option<(Scope, Record)>, Error> {
+    key_by(connection, shared, &layout::column_name(layout::KEY_DIGEST), digest)
+}
+
+pub fn key_by_id(
+    connection: &Connection,
+    shared: &Shared,
+    id: &str,
+) -> Result<Option<(Scope, Record)>, Error> {
+    key_by(connection, shared, "id", id)
+}
+
+/// A key by the value of a column that has an index without the scope.
+fn key_by(
+    connection: &Connection,
+    shared: &Shared,
+    column: &str,
+    value: &str,
+) -> Result<Option<(Scope, Record)>, Error> {
     let Some(ix) = shared.schema.find(layout::KEYS) else { return Ok(None) };
     let (table, collection) = (&shared.tables[ix], &shared.schema.collections[ix]);
-    let sql = format!(
-        "SELECT {}, t.scope FROM {} t WHERE t.{} = ?1",
-        layout::RECORD,
-        table.name,
-        layout::column_name(layout::KEY_DIGEST)
-    );
+    let sql =
+        format!("SELECT {}, t.scope FROM {} t WHERE t.{column} = ?1", layout::RECORD, table.name);
     let mut statement = connection.prepare_cached(&sql)?;
     let found = statement
-        .query_row([digest], |row| Ok((Scope(row.get(7)?), record_of(row, table, collection)?)))
+        .query_row([value], |row| Ok((Scope(row.get(7)?), record_of(row, table, collection)?)))
         .optional()?;
     Ok(found)
 }

@@ -8,8 +8,10 @@ pub use cleanup::run as clean_up;
 use super::layout::{self, Table, column_name, column_type, quote, search_name, table_name};
 use super::{Options, erasure, idempotency, outbox, read, retention, search, timers, usage, views};
 use crate::Error;
-use crate::upgrade::{self, EXAMPLES, EventTexts, ResponseTexts, Rewritten, Row, Tables};
-use model::evolve::{Stored, evolve};
+use crate::upgrade::{
+    self, EXAMPLES, EventTexts, ResponseTexts, Rewritten, Row, ServedSchema, Tables,
+};
+use model::evolve::{Plan, Stored, evolve};
 use model::record::Scalar;
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
@@ -36,21 +38,8 @@ pub fn apply(
 ) -> Result<Stored, Error> {
     let edition = &options.edition;
     let schema = &**versions.kept();
-    let plan = evolve(stored.as_ref(), versions, edition.accept);
-    let before = match stored.is_some() {
-        true => served_text(connection)?.and_then(|text| upgrade::served_before(&text)),
-        false => None,
-    };
-    let before = before.map(|schema| Versions::new(&Arc::new(schema)));
-    let accepted = match &before {
-        Some(before) => {
-            // Only rows are read: what their tables shall be is not decided yet.
-            let tables = SqliteTables { connection, schema, tables: Vec::new() };
-            upgrade::review(&tables, before.kept(), versions, edition, (stored.as_ref(), &plan))?
-        }
-        None => Vec::new(),
-    };
-    let plan = plan.map_err(Error::Refused)?;
+    let Planned { plan, before, accepted } =
+        planned(connection, stored.as_ref(), versions, edition)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     create_fixed(&transaction, stored.is_none(), (options.clock)())?;
     let tables = layout::tables(schema, &plan.stored);
@@ -92,6 +81,52 @@ pub fn apply(
         tracing::warn!(%edit, "an edit of the schema is accepted");
     }
     Ok(plan.stored)
+}
+
+/// What `apply` would do.
+struct Planned {
+    plan: Plan,
+    before: Option<Versions>,
+    accepted: Vec<model::plan::Edit>,
+}
+
+/// Plans how the tables are brought to a schema, or why not. Only reads.
+fn planned(
+    connection: &Connection,
+    stored: Option<&Stored>,
+    versions: &Versions,
+    edition: &ServedSchema,
+) -> Result<Planned, Error> {
+    let schema = &**versions.kept();
+    let plan = evolve(stored, versions, edition.accept);
+    let before = match stored.is_some() {
+        true => served_text(connection)?.and_then(|text| upgrade::served_before(&text)),
+        false => None,
+    };
+    let before = before.map(|schema| Versions::new(&Arc::new(schema)));
+    let accepted = match &before {
+        Some(before) => {
+            // Only rows are read: what their tables shall be is not decided yet.
+            let tables = SqliteTables { connection, schema, tables: Vec::new() };
+            upgrade::review(&tables, before.kept(), versions, edition, (stored, &plan))?
+        }
+        None => Vec::new(),
+    };
+    let plan = plan.map_err(Error::Refused)?;
+    Ok(Planned { plan, before, accepted })
+}
+
+/// Refuses a schema that `apply` would refuse. Only reads.
+pub fn review(
+    connection: &Connection,
+    stored: &Stored,
+    versions: &Versions,
+    edition: &ServedSchema,
+) -> Result<(), Error> {
+    let schema = &**versions.kept();
+    let Planned { plan, .. } = planned(connection, Some(stored), versions, edition)?;
+    let tables = layout::tables(schema, &plan.stored);
+    upgrade::check(&SqliteTables { connection, schema, tables }, schema, &plan)
 }
 
 /// Creates the tables that do not depend on the schema, where they are missing.

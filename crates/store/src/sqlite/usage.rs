@@ -7,7 +7,8 @@ use model::Timestamp;
 use rusqlite::{Connection, params};
 
 /// Created by the server, in files of older releases too. At first the subjects were versions only,
-/// hence the name of the column.
+/// hence the name of the column. Rows `keys.<id>` say when a key was last used; totals leave them
+/// out, because there may be any number of keys.
 pub const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS version_usage (
   account TEXT NOT NULL, version TEXT NOT NULL, requests INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -20,9 +21,11 @@ const ADD: &str = "INSERT INTO version_usage VALUES (?1, ?2, ?3, ?4) \
     ON CONFLICT (account, version) DO UPDATE SET \
     requests = requests + excluded.requests, last = max(last, excluded.last)";
 const OF_ACCOUNT: &str = "SELECT version, requests, last FROM version_usage WHERE account = ?1";
-const TOTALS: &str = "SELECT version, sum(requests), count(*) FROM version_usage GROUP BY version";
+const TOTALS: &str = "SELECT version, sum(requests), count(*) FROM version_usage \
+    WHERE version NOT GLOB 'keys.*' GROUP BY version";
 const LATEST: &str = "SELECT version, account, requests FROM (SELECT *, row_number() OVER \
-    (PARTITION BY version ORDER BY last DESC, account) AS place FROM version_usage) \
+    (PARTITION BY version ORDER BY last DESC, account) AS place FROM version_usage \
+    WHERE version NOT GLOB 'keys.*') \
     WHERE place <= ?1 ORDER BY version, place";
 
 /// Makes the table, and writes down when counting began.

@@ -48,7 +48,8 @@ pub fn deliveries_select(schema: &Schema) -> String {
     format!(
         "t.n, t.id, t.version, t.updated, t.shape, t.body, t.hidden, t.created, t.status_n, \
          t.f_attempts, t.f_next_attempt_at, (SELECT e.id FROM log e WHERE e.seq = t.event_n), \
-         (SELECT w.id FROM {endpoints} w WHERE w.n = t.endpoint_n), t.event_n"
+         (SELECT w.id FROM {endpoints} w WHERE w.n = t.endpoint_n), t.event_n, \
+         (SELECT e.type FROM log e WHERE e.seq = t.event_n)"
     )
 }
 
@@ -164,6 +165,7 @@ pub fn delivery_of(row: &Row<'_>) -> Result<DeliveryRow, rusqlite::Error> {
         updated: Timestamp(row.get(3)?),
         event_seq: row.get(13)?,
         event: row.get(11)?,
+        event_type: row.get(14)?,
         endpoint: row.get(12)?,
     })
 }

@@ -6,6 +6,25 @@ use crate::usage::Used;
 use crate::{Error, Settlement, UnknownTimer};
 use model::Timestamp;
 
+/// What other processes have committed.
+pub enum Foreign {
+    Nothing,
+    /// Nobody knows what.
+    Anything,
+    /// The backend has taken it over.
+    Known {
+        /// An erasure may be unfinished.
+        erases: bool,
+    },
+}
+
+impl Foreign {
+    /// Whether an erasure may be unfinished.
+    pub fn erases(&self) -> bool {
+        matches!(self, Foreign::Anything | Foreign::Known { erases: true })
+    }
+}
+
 /// The transactions of one database, on the writer's thread.
 pub trait Backend: Send + 'static {
     type Rows<'a>: Rows;
@@ -13,7 +32,9 @@ pub trait Backend: Send + 'static {
     /// To be called before a transaction: removes what a failed one left.
     fn prepare(&mut self) -> Result<(), Error>;
 
-    fn begin(&mut self) -> Result<(), Error>;
+    /// `appends`: the transaction may append to the log. One that does not needs no place in the
+    /// order of the log.
+    fn begin(&mut self, appends: bool) -> Result<(), Error>;
 
     /// Commits; everything is durable when this returns.
     fn end(&mut self) -> Result<(), Error>;
@@ -30,11 +51,20 @@ pub trait Backend: Send + 'static {
     /// Tries to make room on a full disk; whether there is room now that was not.
     fn make_room(&mut self) -> bool;
 
+    /// After a transaction that had no effect: whether it may work if it is tried again now.
+    fn recovers(&mut self, error: &Error) -> bool {
+        matches!(error, Error::Full) && self.make_room()
+    }
+
     /// Reads that begin from now on must see what is committed.
     fn changed(&self);
 
-    /// Whether another process has committed since the last call.
-    fn others_committed(&mut self) -> Result<bool, Error>;
+    /// A transaction that appended to the log is durable, and known to this process.
+    fn committed(&self, _newest: i64) {}
+
+    /// What other processes have committed since the last call. `appends` as for `begin`; without
+    /// a transaction, `false`.
+    fn others_committed(&mut self, appends: bool) -> Result<Foreign, Error>;
 
     /// Sequence and time of the newest event; zeros in an empty log.
     fn newest(&self) -> Result<(i64, i64), Error>;

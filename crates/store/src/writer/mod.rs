@@ -9,7 +9,7 @@ mod expiring;
 mod handle;
 mod queue;
 
-pub use backend::Backend;
+pub use backend::{Backend, Foreign};
 pub use expiring::{Expiry, Slice};
 pub use handle::Handle;
 
@@ -385,7 +385,9 @@ impl<B: Backend> Writer<B> {
             self.backend.make_room();
         }
         let mut done = self.attempt_alone(&mut work);
-        if matches!(done, Err(Error::Full)) && self.backend.make_room() {
+        if let Err(error) = &done
+            && self.backend.recovers(error)
+        {
             done = self.attempt_alone(&mut work);
         }
         if done.is_err() {
@@ -400,7 +402,7 @@ impl<B: Backend> Writer<B> {
     ) -> Result<T, Error> {
         let backend = &mut self.backend;
         backend.prepare()?;
-        backend.begin()?;
+        backend.begin(false)?;
         let done = guarded(|| work(backend));
         let done = done.and_then(|done| {
             backend.end()?;
@@ -417,7 +419,9 @@ impl<B: Backend> Writer<B> {
         settlements: &[&Settlement],
     ) -> Result<Vec<WriteResult>, Error> {
         let mut result = self.attempt(writes, settlements);
-        if matches!(result, Err(Error::Full)) && self.backend.make_room() {
+        if let Err(error) = &result
+            && self.backend.recovers(error)
+        {
             result = self.attempt(writes, settlements);
         }
         self.report(&result);
@@ -463,10 +467,11 @@ impl<B: Backend> Writer<B> {
         writes: &[&Write],
         settlements: &[&Settlement],
     ) -> Result<Vec<WriteResult>, Error> {
-        self.backend.begin()?;
-        let foreign = self.backend.others_committed()?;
+        let appends = !writes.is_empty();
+        self.backend.begin(appends)?;
+        let foreign = self.backend.others_committed(appends)?;
         let newest = self.backend.newest()?;
-        if foreign {
+        if let Foreign::Anything = foreign {
             // Durable already, whatever becomes of ours.
             self.adopt(newest.0);
         }
@@ -503,7 +508,7 @@ impl<B: Backend> Writer<B> {
             self.backend.settle(settlement)?;
         }
         self.stage = Stage::Elsewhere;
-        self.erasing |= progress.erases || foreign;
+        self.erasing |= progress.erases || foreign.erases();
         self.backend.end()?;
         // It is durable: nothing that fails from here on may have it written once more.
         let _ = guarded(|| {
@@ -512,6 +517,9 @@ impl<B: Backend> Writer<B> {
             // First: a caller that learns of this commit below must find it when it reads.
             self.backend.changed();
             self.state.publish(&progress, outcomes.len());
+            if !progress.touched.is_empty() {
+                self.backend.committed(progress.next_seq - 1);
+            }
             Ok(())
         });
         if !settlements.is_empty() {
@@ -546,15 +554,15 @@ impl<B: Backend> Writer<B> {
     }
 
     fn notice_others(&mut self) {
-        let looked = self.backend.others_committed().and_then(|foreign| match foreign {
-            true => Ok(Some(self.backend.newest()?.0)),
-            false => Ok(None),
+        let looked = self.backend.others_committed(false).and_then(|foreign| {
+            self.erasing |= foreign.erases();
+            match foreign {
+                Foreign::Anything => Ok(Some(self.backend.newest()?.0)),
+                Foreign::Nothing | Foreign::Known { .. } => Ok(None),
+            }
         });
         match looked {
-            Ok(Some(newest)) => {
-                self.erasing = true;
-                self.adopt(newest);
-            }
+            Ok(Some(newest)) => self.adopt(newest),
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "cannot look for commits of other processes"),
         }
@@ -654,6 +662,7 @@ fn same(error: &Error) -> Error {
     match error {
         Error::Full => Error::Full,
         Error::Busy => Error::Busy,
+        Error::Unavailable(source) => Error::Unavailable(source.to_string().into()),
         Error::Timeout => Error::Timeout,
         Error::SnapshotTooOld => Error::SnapshotTooOld,
         Error::TooLarge => Error::TooLarge,

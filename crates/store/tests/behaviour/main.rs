@@ -14,6 +14,8 @@ mod files;
 mod follow;
 mod keys;
 mod lists;
+mod nodes;
+mod postgres;
 mod references;
 mod remembered;
 mod searches;
@@ -38,20 +40,35 @@ fn sqlite() -> support::Bed {
     support::Bed { store, time, _keep: Box::new(directory) }
 }
 
+/// A fresh PostgreSQL store in a schema of its own, where the tests were given a server.
+fn postgres() -> Option<support::Bed> {
+    postgres::fresh()
+}
+
 macro_rules! suite {
-    ($factory:ident: $($module:ident { $($name:ident)* })*) => {
-        mod $factory {
+    ($($module:ident { $($name:ident)* })*) => {
+        mod sqlite {
             $($(
                 #[tokio::test]
                 async fn $name() {
-                    super::$module::$name(super::$factory()).await;
+                    super::$module::$name(super::sqlite()).await;
+                }
+            )*)*
+        }
+        mod on_postgres {
+            $($(
+                #[tokio::test]
+                async fn $name() {
+                    if let Some(bed) = super::postgres() {
+                        super::$module::$name(bed).await;
+                    }
                 }
             )*)*
         }
     };
 }
 
-suite! { sqlite:
+suite! {
     commits {
         a_created_record_is_there_with_its_event
         every_change_has_exactly_one_event_and_every_event_its_change

@@ -69,6 +69,7 @@ pub fn schema() -> Schema {
         rate_limit: RateLimit { requests: 1, window: Duration::from_secs(1) },
         max_page: 100,
         max_body_bytes: 1 << 20,
+        origins: Vec::new(),
     };
     let mut collections = vec![books];
     let parent = |name: &str, target: usize| {

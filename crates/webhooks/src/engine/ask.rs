@@ -136,20 +136,28 @@ impl Engine {
         question: impl Future<Output = Answer> + 'static,
     ) {
         self.asking += 1;
+        let mut opened = 0;
         if let Some(queue) = self.queues.get_mut(&number) {
             queue.intake.asking = true;
+            opened = queue.opened;
         }
         self.tasks.run(async move {
             let answer = question.await;
-            TaskResult::Queue { number, answer, reserved }
+            TaskResult::Queue { number, opened, answer, reserved }
         });
     }
 
-    pub(super) fn answered(&mut self, number: i64, answer: Answer, reserved: Option<Share<i64>>) {
+    pub(super) fn answered(
+        &mut self,
+        (number, opened): (i64, u64),
+        answer: Answer,
+        reserved: Option<Share<i64>>,
+    ) {
         self.asking -= 1;
         // From here on each event is charged by itself.
         drop(reserved);
-        let Some(queue) = self.queues.get_mut(&number) else { return };
+        let queue = self.queues.get_mut(&number).filter(|queue| queue.opened == opened);
+        let Some(queue) = queue else { return };
         queue.intake.asking = false;
         queue.intake.reserve = 0;
         match answer {

@@ -100,12 +100,14 @@ impl Engine {
             now: self.clock.wall,
             entropy: self.ids.entropy(),
         };
-        self.tasks.change_record(number, write);
+        let opened = queue.opened;
+        self.tasks.change_record(number, opened, write);
     }
 
-    pub(super) fn record_changed(&mut self, number: i64) {
+    pub(super) fn record_changed(&mut self, number: i64, opened: u64) {
         self.changing -= 1;
-        if let Some(queue) = self.queues.get_mut(&number) {
+        let queue = self.queues.get_mut(&number);
+        if let Some(queue) = queue.filter(|queue| queue.opened == opened) {
             queue.condition.changing = false;
             queue.condition.changes.pop_front();
             self.queue_change(number);

@@ -4,13 +4,16 @@
 use super::Engine;
 use super::head::is_ping;
 use crate::attempt::{Attempt, Trigger};
+use crate::journal::Place;
 use crate::outcome::{Answer, AttemptVerdict, Plan, judge};
 use crate::queue::{Job, Known};
+use crate::scope_figures::MINUTE_MS;
 use crate::send::{Finished, SendResult};
 use crate::settle::{Begin, Mark, Owner};
 use crate::timers::Alarm;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
+use model::Scope;
 use model::webhook::Endpoint;
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -34,6 +37,13 @@ struct View<'a> {
 
 impl Engine {
     pub(super) fn finished(&mut self, finished: Finished) {
+        let endpoint = match finished.owner {
+            Owner::Queue(endpoint) | Owner::Replay { endpoint, .. } => endpoint,
+        };
+        if self.queues.get(&endpoint).is_some_and(|queue| queue.opened != finished.opened) {
+            // The bucket was lost and has come back: the request is repeated.
+            return self.wake_blocked();
+        }
         match finished.owner {
             Owner::Queue(number) => self.finished_in_queue(number, finished),
             Owner::Replay { number, endpoint } => {
@@ -93,7 +103,6 @@ impl Engine {
             let endpoint = &endpoint.id;
             tracing::warn!(%endpoint, %address, "webhooks: an endpoint's host has this address");
         }
-        let asked = job.known.as_ref().map_or(0, |known| known.asked);
         let (id, number, before) = self.row(job.known.as_ref());
         let plan = Plan {
             // An attempt of a replay is no step of the schedule.
@@ -112,7 +121,7 @@ impl Engine {
         if job.trigger == Trigger::Replay && verdict.status == Status::Pending {
             self.leave_to_schedule(&mut verdict, job.known.as_ref());
         }
-        self.tell(&view, &verdict);
+        self.tell(&view, &verdict, endpoint.scope);
         let attempt = Attempt {
             delivery: &id,
             number: before + 1,
@@ -129,8 +138,8 @@ impl Engine {
         };
         let attempt = match self.loaded.is_erased(&job.event.event) {
             // What the receiver answered may repeat what was erased.
-            true => Some(Attempt { body: None, headers: None, ..attempt }.text(&self.limits)),
-            false => Some(attempt.text(&self.limits)),
+            true => Attempt { body: None, headers: None, ..attempt }.text(&self.limits),
+            false => attempt.text(&self.limits),
         };
         let outcome = Outcome {
             scope: endpoint.scope,
@@ -142,19 +151,26 @@ impl Engine {
             attempts: before + 1,
             next: verdict.next,
             now: self.clock.steady,
-            asked,
-            attempt,
+            asked: job.known.as_ref().map_or(0, |known| known.asked),
+            attempt: Some(attempt),
         };
         let mark = Mark {
             owner,
             seq: outcome.event,
+            scope: outcome.scope,
             status: verdict.status,
             next: verdict.next,
             record: endpoint.ordered.then(|| job.event.event.record.clone()),
-            place: self.journal.note(&outcome, &job.event.event.id),
+            place: self.note(&outcome, &job.event.event.id),
         };
         self.settler.push(outcome, mark);
         verdict
+    }
+
+    /// Writes an outcome into the journal, with the fence under which it was made.
+    fn note(&mut self, outcome: &Outcome, event: &str) -> Place {
+        let fence = self.buckets.lease(outcome.scope).map(|lease| lease.fence);
+        self.journal.note(outcome, event, fence)
     }
 
     /// A failed replay starts no retry schedule, and delays no retry that is scheduled.
@@ -169,7 +185,7 @@ impl Engine {
         }
     }
 
-    fn tell(&self, view: &View<'_>, verdict: &AttemptVerdict) {
+    fn tell(&self, view: &View<'_>, verdict: &AttemptVerdict, scope: Scope) {
         if let Some(timing) = &view.timing {
             self.metrics.took(timing.total);
         }
@@ -181,6 +197,10 @@ impl Engine {
             }
             Status::Pending | Status::Skipped => self.metrics.failed_attempts.fetch_add(1, Relaxed),
         };
+        if matches!(verdict.status, Status::Succeeded | Status::Failed) {
+            let succeeded = verdict.status == Status::Succeeded;
+            self.metrics.by_scope.settled(scope, self.clock.steady.0 / MINUTE_MS, succeeded);
+        }
     }
 
     /// Records a delivery that is not made: its endpoint is disabled.
@@ -238,7 +258,7 @@ impl Engine {
             };
             attempt.text(&self.limits)
         });
-        let mark = Mark { owner, seq, status, next: scheduled, record: None, place: None };
+        let mark = Mark { owner, seq, scope, status, next: scheduled, record: None, place: None };
         let outcome = Outcome {
             scope,
             endpoint,
@@ -269,7 +289,10 @@ impl Engine {
     pub(super) fn settle(&mut self) {
         let hurry = !self.is_running();
         match self.settler.begin(self.clock.now, hurry, &self.limits) {
-            Begin::Now(settlement) => self.tasks.settle(settlement),
+            Begin::Now(mut settlement, gone) => {
+                self.fence(&mut settlement, &gone);
+                self.tasks.settle(settlement);
+            }
             Begin::At(at) => self.timers.set(at, Alarm::Settle),
             Begin::Nothing => {}
         }

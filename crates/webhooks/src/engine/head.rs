@@ -133,6 +133,13 @@ impl Engine {
             let endpoint = place == Some(own(Builtin::Endpoint)) && event.kind != pattern::PING;
             // Without older versions there is nothing an account could be pinned to.
             let account = place == Some(own(Builtin::Account)) && self.versions.get(1).is_some();
+            let of_account = endpoint || place == Some(own(Builtin::Replay));
+            if of_account && self.buckets.is_loading(event.scope) {
+                // What is being loaded may be older or newer than the change.
+                self.head.events.push_front(event);
+                return;
+            }
+            let endpoint = endpoint && self.buckets.serves(event.scope);
             if let Some(collection) = place.filter(|_| endpoint || account) {
                 self.head.reloading = true;
                 self.tasks.reload(event.scope, collection, event.record.clone());
@@ -194,6 +201,8 @@ impl Engine {
                     self.touch(number);
                 }
             }
+            // Its bucket may have left while the record was read.
+            (Some(_), None) if !self.buckets.serves(scope) => {}
             (Some(record), None) => self.open(Endpoint::read(scope, &record), None),
             (None, Some(number)) => self.close(scope, id, number),
             (None, None) => {}
@@ -225,7 +234,7 @@ impl Engine {
     fn close(&mut self, scope: Scope, id: &str, number: i64) {
         self.names.remove(&(scope, id.to_owned()));
         self.subscriptions.remove(scope, number);
-        self.settler.forget(number);
+        self.settler.forget(number, scope);
         self.queues.remove(&number);
         // Its replays fail.
         self.replays.touch_for(scope, id);

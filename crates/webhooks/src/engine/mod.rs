@@ -12,6 +12,7 @@
 mod tasks;
 mod ask;
 mod start;
+mod buckets;
 mod head;
 mod read;
 mod search;
@@ -37,6 +38,7 @@ use crate::settle::{Owner, Settler};
 use crate::subscriptions::Subscriptions;
 use crate::timers::{Alarm, Timers};
 use crate::{Outside, Parts};
+use buckets::Buckets;
 use head::Head;
 use model::version::Versions;
 use model::{Schema, Scope};
@@ -105,6 +107,10 @@ pub(crate) struct Engine {
     asked_again: bool,
     heartbeat: Heartbeat,
     phase: Phase,
+    buckets: Buckets,
+    /// Counts queues and replays that were opened: a result of an earlier one of the same number is
+    /// not meant for the current one.
+    opened: u64,
 }
 
 /// Who waits for the store.
@@ -139,6 +145,7 @@ impl Engine {
         for _ in 0..PASSES {
             self.heartbeat.beat();
             self.clock.read(&*self.outside);
+            self.follow_buckets();
             let mut moved = self.pump();
             // As many as a pass may begin: what comes faster waits for the next one.
             for _ in 0..self.limits.steps {
@@ -208,6 +215,10 @@ impl Engine {
         let now = self.clock.now;
         let Some(queue) = self.queues.get_mut(&number) else { return false };
         let account = queue.account();
+        if self.buckets.is_leaving(queue.endpoint.scope) {
+            queue.ready = false;
+            return false;
+        }
         if let Some(at) = queue.conversion_wait(&self.evaluation_time) {
             queue.ready = false;
             self.timers.set(at, Alarm::Queue(number));
@@ -219,7 +230,7 @@ impl Engine {
                 queue.sending.in_flight += 1;
                 let place = self.slots.take(account, 1);
                 self.sends.launch(
-                    Owner::Queue(number),
+                    (Owner::Queue(number), queue.opened),
                     job,
                     &queue.sending.post,
                     &self.clock,
@@ -295,9 +306,11 @@ impl Engine {
             TaskResult::Reloaded { scope, collection, id, record } => {
                 self.reloaded(scope, collection, &id, record);
             }
-            TaskResult::Queue { number, answer, reserved } => {
-                self.answered(number, answer, reserved)
+            TaskResult::Queue { number, opened, answer, reserved } => {
+                self.answered((number, opened), answer, reserved)
             }
+            TaskResult::Holdings => self.watch_buckets(),
+            TaskResult::Loaded(loaded) => self.loaded_buckets(*loaded),
             TaskResult::Searched { scope, found, reserved } => {
                 self.searched(scope, found, reserved);
             }
@@ -305,9 +318,9 @@ impl Engine {
             TaskResult::Nudged(nudged) => self.nudged(nudged),
             TaskResult::Asked(endpoints) => self.got_asked(&endpoints),
             TaskResult::Waiting { asked, oldest } => self.got_waiting(&asked, &oldest),
-            TaskResult::RecordChanged(number) => self.record_changed(number),
-            TaskResult::Replay { number, step, reserved } => {
-                self.replay_went_on(number, step, reserved)
+            TaskResult::RecordChanged { number, opened } => self.record_changed(number, opened),
+            TaskResult::Replay { number, opened, step, reserved } => {
+                self.replay_went_on((number, opened), step, reserved)
             }
         }
     }

@@ -37,6 +37,9 @@ enum Verdict {
 
 impl Engine {
     pub(super) fn heard_of_replay(&mut self, event: &Event) {
+        if !self.buckets.serves(event.scope) {
+            return;
+        }
         match event.kind.rsplit('.').next() {
             // The event contains the whole record, and has its number.
             Some("created") => {
@@ -61,7 +64,9 @@ impl Engine {
     }
 
     pub(super) fn note_replay(&mut self, scope: Scope, record: &Record) {
-        if let Some(replay) = Replay::read(scope, record) {
+        if let Some(mut replay) = Replay::read(scope, record) {
+            self.opened += 1;
+            replay.opened = self.opened;
             self.replays.add(record.number, replay);
         }
     }
@@ -78,6 +83,9 @@ impl Engine {
 
     fn advance_replay(&mut self, number: i64) {
         let Some(replay) = self.replays.get(number) else { return };
+        if self.buckets.is_leaving(replay.scope) {
+            return;
+        }
         let place = self.names.get(&(replay.scope, replay.endpoint.clone()));
         let Some(queue) = place.and_then(|place| self.queues.get(place)) else {
             // Without its endpoint it ends, even if its turn has not come.
@@ -155,6 +163,7 @@ impl Engine {
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
                     let place = self.slots.take(account, 1);
+                    let owner = (owner, queue.opened);
                     self.sends.launch(owner, job, &queue.sending.post, &self.clock, place);
                 }
                 Err(None) => return,
@@ -179,6 +188,7 @@ impl Engine {
             return;
         };
         let endpoint = queue.endpoint.clone();
+        let opened = replay.opened;
         replay.asking = true;
         self.asking += 1;
         let (store, limits) = (self.store.clone(), self.limits.clone());
@@ -195,7 +205,7 @@ impl Engine {
                     None => newest,
                 };
                 let step = Step::Bounds { first, last: last.min(newest) };
-                TaskResult::Replay { number, step, reserved: None }
+                TaskResult::Replay { number, opened, step, reserved: None }
             });
             return;
         }
@@ -223,7 +233,7 @@ impl Engine {
                 true => Step::Read { events, after, cursor },
                 false => Step::Counted { count: events.len(), cursor },
             };
-            TaskResult::Replay { number, step, reserved: Some(reserved) }
+            TaskResult::Replay { number, opened, step, reserved: Some(reserved) }
         });
     }
 
@@ -258,18 +268,27 @@ impl Engine {
         }
     }
 
-    pub(super) fn replay_went_on(&mut self, number: i64, step: Step, reserved: Option<Share<i64>>) {
+    pub(super) fn replay_went_on(
+        &mut self,
+        (number, opened): (i64, u64),
+        step: Step,
+        reserved: Option<Share<i64>>,
+    ) {
         // From here on each event is charged by itself.
         drop(reserved);
+        let is_current = self.replays.get(number).is_some_and(|replay| replay.opened == opened);
         match step {
             Step::Saved { record, written } => {
                 self.changing -= 1;
+                if !is_current {
+                    return;
+                }
                 self.replay_saved(number, record.as_ref(), written);
                 return;
             }
             Step::Bounds { .. } | Step::Counted { .. } | Step::Read { .. } => self.asking -= 1,
         }
-        let Some(replay) = self.replays.get_mut(number) else { return };
+        let Some(replay) = self.replays.get_mut(number).filter(|_| is_current) else { return };
         replay.asking = false;
         replay.reserve = 0;
         match step {
@@ -356,6 +375,7 @@ impl Engine {
     pub(super) fn write_replay(&mut self, number: i64) {
         let Some(replay) = self.replays.get_mut(number) else { return };
         replay.dirty = false;
+        let opened = replay.opened;
         self.changing += 1;
         let write = Write {
             scope: replay.scope,
@@ -375,7 +395,7 @@ impl Engine {
         self.tasks.run(async move {
             let (record, written) = save(&*store, &limits, write).await;
             let step = Step::Saved { record, written };
-            TaskResult::Replay { number, step, reserved: None }
+            TaskResult::Replay { number, opened, step, reserved: None }
         });
     }
 
@@ -390,7 +410,8 @@ impl Engine {
         };
         replay.version = record.version;
         replay.dirty |= !written;
-        if matches!(replay.stage, Stage::Ended(..)) || !self.is_running() {
+        let leaves = self.buckets.is_leaving(replay.scope);
+        if matches!(replay.stage, Stage::Ended(..)) || !self.is_running() || leaves {
             self.save_replay(number);
         }
     }

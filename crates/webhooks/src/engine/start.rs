@@ -2,6 +2,7 @@
 //! from where it is now. Changes in the meantime come after that position and are read there.
 
 use super::Engine;
+use super::buckets::Buckets;
 use super::head::Head;
 use super::search::Searches;
 use super::stop::Phase;
@@ -14,6 +15,7 @@ use crate::health::Health;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::limits::Limits;
+use crate::load::{LoadedEndpoints, Loading, every, load};
 use crate::pins::Pins;
 use crate::prepared::Loaded;
 use crate::queue::EndpointQueue;
@@ -26,20 +28,18 @@ use crate::timers::{Alarm, Timers};
 use model::schema::Builtin;
 use model::version::Versions;
 use model::webhook::{Endpoint, Reach, pattern};
-use model::{CollectionIx, Record, Schema, Scope, Timestamp};
+use model::{Record, Schema, Scope, Timestamp};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use store::{EndpointState, EndpointStates, Follower, Heartbeat, Store};
+use store::cluster::bucket_of;
+use store::{EndpointState, Follower, Store};
 use wire::Budget;
-
-/// Records read at a time.
-const PAGE: usize = 256;
 
 impl Engine {
     pub(super) async fn start(parts: Parts) -> Engine {
-        let Parts { schema, store, client, folder, outside, limits, metrics } = parts;
-        let limits = Rc::new(limits);
+        let Parts { schema, store, cluster, client, folder, outside, limits, metrics } = parts;
+        let (buckets, limits) = (Buckets::new(cluster), Rc::new(limits));
         // Before anything is read: a start that does not end shows in the health report.
         let heartbeat = store.watchdog().watch("webhooks");
         heartbeat.beat();
@@ -47,18 +47,16 @@ impl Engine {
         let nudged = store.retry_requested();
         let newest = *store.position().borrow();
         let versions = Arc::new(Versions::new(&schema));
-        let start = (&*limits, &heartbeat);
-        let pins = pins(&store, &schema, &versions, start).await;
-        let endpoints = every(&store, schema.own(Builtin::Endpoint), start).await;
-        let replays = every(&store, schema.own(Builtin::Replay), start).await;
-        let states = states(&store, &endpoints, start).await;
+        let beat = || heartbeat.beat();
+        let pins = pins(&store, &schema, &versions, (&limits, &beat)).await;
+        let LoadedEndpoints { endpoints, replays, states } = match buckets.is_all() {
+            true => load(&store, &schema, Loading::all(), &limits, &beat).await,
+            // They come with their leases.
+            false => LoadedEndpoints::default(),
+        };
         let passed = until_answered("the last outcome", &limits, || store.newest_retry()).await;
         let clock = Clock::new(&*outside, passed.unwrap_or(Timestamp(0)));
-        let reach = match schema.webhooks.development {
-            true => Reach::Development,
-            false => Reach::Public,
-        };
-        let transport = Transport { client, reach, response_bytes: limits.response_bytes };
+        let transport = transport(&schema, client, &limits);
         let names = schema.collections.iter().map(|collection| collection.name.clone());
         let internal = names.filter(|name| pattern::is_internal(&schema, name)).collect();
         let times = Rc::<EvaluationTime>::default();
@@ -91,6 +89,8 @@ impl Engine {
             asked_again: false,
             heartbeat,
             phase: Phase::Running,
+            buckets,
+            opened: 0,
             schema,
             versions,
             pins,
@@ -105,11 +105,12 @@ impl Engine {
             engine.note_replay(*scope, record);
         }
         engine.tasks.nudge(nudged);
+        engine.watch_buckets();
         engine.timers.set(engine.clock.now + engine.limits.tick, Alarm::Tick);
         engine
     }
 
-    fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, states: Vec<EndpointState>) {
+    pub(super) fn open_all(&mut self, endpoints: Vec<(Scope, Record)>, states: Vec<EndpointState>) {
         let states: HashMap<i64, EndpointState> =
             states.into_iter().map(|state| (state.endpoint, state)).collect();
         for (scope, record) in endpoints {
@@ -125,9 +126,15 @@ impl Engine {
         let version = self.pins.version(&self.versions, &endpoint);
         // Without a position of its own it has come as far as the head had, or was made after it.
         let stored = standing.and_then(|standing| standing.position);
-        let place = stored.unwrap_or(number.max(self.stored_head.unwrap_or(0)));
+        let head = match self.buckets.is_all() {
+            true => self.stored_head,
+            false => self.buckets.heads.get(&bucket_of(scope)).copied().or(self.stored_head),
+        };
+        let place = stored.unwrap_or(number.max(head.unwrap_or(0)));
         let mut queue = EndpointQueue::new(endpoint, version, place, self.head.position());
         queue.intake.stored = stored;
+        self.opened += 1;
+        queue.opened = self.opened;
         if let Some(standing) = standing {
             queue.retries.due = standing.due;
             if let Some(failures) = standing.failures {
@@ -147,59 +154,26 @@ impl Engine {
     }
 }
 
+fn transport(schema: &Schema, client: wire::Client, limits: &Limits) -> Transport {
+    let reach = match schema.webhooks.development {
+        true => Reach::Development,
+        false => Reach::Public,
+    };
+    Transport { client, reach, response_bytes: limits.response_bytes }
+}
+
 /// The versions that accounts are pinned to, if there is more than one version.
 async fn pins(
     store: &Arc<dyn Store>,
     schema: &Schema,
     versions: &Versions,
-    start: (&Limits, &Heartbeat),
+    start: (&Limits, &dyn Fn()),
 ) -> Pins {
     let mut pins = Pins::default();
     if versions.get(1).is_some() {
-        for (_, account) in every(store, schema.own(Builtin::Account), start).await {
+        for (_, account) in every(store, schema.own(Builtin::Account), &|_| true, start).await {
             pins.put(versions, &account);
         }
     }
     pins
-}
-
-/// All records of a collection.
-async fn every(
-    store: &Arc<dyn Store>,
-    collection: CollectionIx,
-    (limits, heartbeat): (&Limits, &Heartbeat),
-) -> Vec<(Scope, Record)> {
-    let mut all: Vec<(Scope, Record)> = Vec::new();
-    loop {
-        let after = all.last().map_or(0, |(_, record)| record.number);
-        let page = until_answered("records", limits, || store.every(collection, after, PAGE)).await;
-        heartbeat.beat();
-        let more = page.len() == PAGE;
-        all.extend(page);
-        if !more {
-            return all;
-        }
-    }
-}
-
-/// The states of these endpoints, and the head. Page by page: one read must end in its time.
-async fn states(
-    store: &Arc<dyn Store>,
-    endpoints: &[(Scope, Record)],
-    (limits, heartbeat): (&Limits, &Heartbeat),
-) -> EndpointStates {
-    let read = async |page: &[(Scope, Record)]| {
-        let numbers: Vec<i64> = page.iter().map(|(_, record)| record.number).collect();
-        let ask = || store.endpoint_states(numbers.clone());
-        let states = until_answered("states of endpoints", limits, ask).await;
-        heartbeat.beat();
-        states
-    };
-    let mut pages = endpoints.chunks(PAGE);
-    // Also without endpoints: the head counts for those that are created later.
-    let mut all = read(pages.next().unwrap_or_default()).await;
-    for page in pages {
-        all.endpoints.extend(read(page).await.endpoints);
-    }
-    all
 }

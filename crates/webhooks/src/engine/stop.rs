@@ -4,10 +4,13 @@
 use super::Engine;
 use crate::positions::{Place, plan};
 use crate::queue::{Feed, RetryIndex};
+use crate::scope_figures::MINUTE_MS;
 use crate::timers::Alarm;
-use model::Timestamp;
+use model::{Scope, Timestamp};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::time::Duration;
+use store::cluster::{Bucket, bucket_of, head_of};
 use tokio::time::Instant;
 
 pub enum Phase {
@@ -135,6 +138,10 @@ impl Engine {
         // A place may have come back without a request that ended, by an endpoint that is gone.
         self.wake_blocked();
         self.save_replays();
+        // A client may have requested a retry at another node.
+        if !self.buckets.is_all() && self.is_running() && !self.asking_for_asked {
+            self.look_for_asked();
+        }
         self.ask_ages();
         self.tell_ages();
         self.tell_versions();
@@ -142,7 +149,10 @@ impl Engine {
 
     /// Writes how far the head has come, and endpoints that have not come as far: `most` of them.
     /// Endpoints that keep up need no row: however many there are, they cost nothing.
-    fn write_positions(&mut self, most: usize) {
+    pub(super) fn write_positions(&mut self, most: usize) {
+        if !self.buckets.is_all() {
+            return self.write_positions_by_bucket(most);
+        }
         let head = self.head.position();
         let places = self.queues.iter().map(|(number, queue)| Place {
             endpoint: *number,
@@ -163,8 +173,34 @@ impl Engine {
         }
     }
 
+    /// Where each bucket may move to another node, each has a head of its own.
+    fn write_positions_by_bucket(&mut self, mut most: usize) {
+        let head = self.head.position();
+        let mut places: BTreeMap<Bucket, Vec<Place>> = BTreeMap::new();
+        for (number, queue) in &self.queues {
+            places.entry(bucket_of(queue.endpoint.scope)).or_default().push(Place {
+                endpoint: *number,
+                position: queue.intake.position(head),
+                stored: queue.intake.stored,
+            });
+        }
+        for (bucket, places) in places {
+            let plan = plan(places.into_iter(), head, most);
+            most = most.saturating_sub(plan.rows.len());
+            for (number, row) in plan.rows {
+                if let Some(queue) = self.queues.get_mut(&number) {
+                    queue.intake.stored = row;
+                    self.settler.place(number, row);
+                }
+            }
+            if self.buckets.heads.insert(bucket, plan.head) != Some(plan.head) {
+                self.settler.place(head_of(bucket), Some(plan.head));
+            }
+        }
+    }
+
     /// Writes the failures of endpoints where they have changed.
-    fn write_failures(&mut self) {
+    pub(super) fn write_failures(&mut self) {
         for (number, queue) in &mut self.queues {
             if std::mem::take(&mut queue.condition.health_changed) {
                 let failures = queue.condition.health.failures(queue.sending.pace.failures());
@@ -205,6 +241,15 @@ impl Engine {
 
     fn tell_ages(&self) {
         let now = self.clock.steady.0;
+        let mut by_scope: HashMap<Scope, (usize, Duration)> = HashMap::new();
+        for queue in self.queues.values() {
+            let Some(oldest) = queue.oldest() else { continue };
+            let age = u64::try_from(now.saturating_sub(oldest.0)).unwrap_or(0);
+            let (count, oldest) = by_scope.entry(queue.endpoint.scope).or_default();
+            *count += queue.intake.open.len();
+            *oldest = Duration::from_millis(age).max(*oldest);
+        }
+        self.metrics.by_scope.waiting(now / MINUTE_MS, by_scope);
         let waiting = self.queues.values().filter_map(|queue| {
             let age = now.saturating_sub(queue.oldest()?.0);
             Some((age, queue))

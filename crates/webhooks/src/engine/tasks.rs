@@ -3,6 +3,7 @@
 
 use super::search::Found;
 use crate::limits::Limits;
+use crate::load::LoadedEndpoints;
 use crate::replay::Step;
 use crate::store_retry::until_answered;
 use futures_util::Stream;
@@ -33,6 +34,7 @@ pub enum TaskResult {
     /// The answer to a queue, and the bytes that were set aside for it.
     Queue {
         number: i64,
+        opened: u64,
         answer: Answer,
         reserved: Option<Share<i64>>,
     },
@@ -51,9 +53,17 @@ pub enum TaskResult {
         asked: Rc<[i64]>,
         oldest: Vec<(i64, Timestamp)>,
     },
-    RecordChanged(i64),
+    RecordChanged {
+        number: i64,
+        opened: u64,
+    },
+    /// What this node holds has changed.
+    Holdings,
+    /// The endpoints of buckets that have come.
+    Loaded(Box<LoadedEndpoints>),
     Replay {
         number: i64,
+        opened: u64,
         step: Step,
         reserved: Option<Share<i64>>,
     },
@@ -206,7 +216,7 @@ impl Tasks {
         });
     }
 
-    pub fn change_record(&mut self, number: i64, write: Write) {
+    pub fn change_record(&mut self, number: i64, opened: u64, write: Write) {
         self.ask(
             "a change of an endpoint",
             move |store| {
@@ -217,7 +227,7 @@ impl Tasks {
                 if let Err(problem) = result {
                     tracing::warn!(?problem, "webhooks: a change of an endpoint was refused");
                 }
-                TaskResult::RecordChanged(number)
+                TaskResult::RecordChanged { number, opened }
             },
         );
     }

@@ -99,6 +99,8 @@ pub struct EndpointQueue {
     pub condition: Condition,
     /// The engine looks at it in the next pass.
     pub ready: bool,
+    /// Its place in the order in which queues were opened.
+    pub opened: u64,
 }
 
 pub enum Next {
@@ -122,6 +124,7 @@ impl EndpointQueue {
             condition: Condition { failing_since: endpoint.failing_since, ..Condition::default() },
             endpoint: Rc::new(endpoint),
             ready: false,
+            opened: 0,
         }
     }
 

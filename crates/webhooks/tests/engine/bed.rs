@@ -11,10 +11,12 @@ use model::schema::{BOOKSHOP, Builtin};
 use model::write::{Cause, Committed, Precondition, Response};
 use model::{Change, Schema, Scope, Timestamp, Write};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use store::cluster::{Cluster, Solo};
 use store::{Records, Status};
 use tokio::sync::oneshot;
 use webhooks::{Limits, Metrics, Outside, Parts};
@@ -122,11 +124,17 @@ impl Bed {
     }
 
     pub fn start_with(&self, limits: Limits) -> Running {
+        self.start_as(limits, Solo::new(), self.folder.path())
+    }
+
+    /// One of several engines.
+    pub fn start_as(&self, limits: Limits, cluster: Arc<dyn Cluster>, folder: &Path) -> Running {
         let parts = Parts {
             schema: self.schema.clone(),
             store: self.store.clone(),
+            cluster,
             client: wire::Client::new(),
-            folder: Some(self.folder.path().to_owned()),
+            folder: Some(folder.to_owned()),
             outside: self.clock.clone(),
             limits,
             metrics: self.metrics.clone(),

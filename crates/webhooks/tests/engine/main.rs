@@ -6,6 +6,8 @@
 
 mod bed;
 mod memory;
+mod node;
+mod nodes;
 mod sink;
 
 mod catch_up;

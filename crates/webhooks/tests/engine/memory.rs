@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
+use store::cluster::Bucket;
 use store::usage::{Used, UsedInAll};
 use store::{
     BoxFuture, Child, Delivery, Due, EndpointState, EndpointStates, Error, EventPage, Expired,
@@ -51,6 +52,8 @@ pub struct Inner {
     /// Most positions written at a time.
     pub most_positions: usize,
     rows_made: i64,
+    /// The current fence of each bucket, where there are leases.
+    pub fences: BTreeMap<Bucket, i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -281,6 +284,13 @@ impl Records for Memory {
         now(Ok(None))
     }
 
+    fn key_by_id<'a>(
+        &'a self,
+        _: &'a str,
+    ) -> BoxFuture<'a, Result<Option<(Scope, Record)>, Error>> {
+        now(Ok(None))
+    }
+
     fn collection_seq(&self, _: Scope, _: CollectionIx) -> i64 {
         0
     }
@@ -356,6 +366,9 @@ impl Outbox for Memory {
             return now(Err(Error::Full));
         }
         let mut inner = self.look();
+        let mut lost = settlement.distinct_leases();
+        lost.retain(|lease| inner.fences.get(&lease.bucket) != Some(&lease.fence));
+        let settlement = settlement.without(&lost);
         for outcome in settlement.outcomes {
             inner.rows_made += 1;
             let made = inner.rows_made;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -34,6 +35,8 @@ pub enum Reply {
     With(u16, &'static str),
     /// No answer, ever.
     Hang,
+    /// After a time.
+    Late(Duration, u16),
     /// 200 once the gate is open.
     After(Gate),
 }
@@ -141,6 +144,11 @@ async fn serve(
             Reply::Status(status) => (status, ""),
             Reply::With(status, more) => (status, more),
             Reply::Hang => std::future::pending().await,
+            Reply::Late(time, status) => {
+                // waits for: the time that the test gave
+                tokio::time::sleep(time).await;
+                (status, "")
+            }
             Reply::After(gate) => {
                 gate.opened().await;
                 (200, "")

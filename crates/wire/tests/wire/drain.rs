@@ -2,9 +2,10 @@
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use wire::Limits;
+use wire::{Limits, Listener};
 
 use crate::server::Server;
 
@@ -12,7 +13,11 @@ const WAIT: &str = "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[test]
 fn a_request_in_flight_is_finished_and_answered_with_connection_close() {
-    let server = Server::start();
+    // An address of its own: another test's server could get a port that is free again.
+    let two = NonZeroUsize::new(2).unwrap();
+    let listener = Listener::bind_threads(([127, 0, 0, 39], 0).into(), two).unwrap();
+    let drain_timeout = Duration::from_secs(60);
+    let server = Server::of(listener, Limits { drain_timeout, ..Limits::default() });
     let mut idle = server.connect();
     idle.send("GET /one HTTP/1.1\r\nHost: a\r\n\r\n");
     idle.response();

@@ -42,6 +42,9 @@ pub const RESERVED: &[&str] = &[
     "channel-tokens",
     "presence",
     "version-usage",
+    "requests",
+    "stats",
+    "admin",
 ];
 
 /// The collections that follow `first` declared ones.
@@ -92,6 +95,8 @@ fn keys() -> Collection {
             Field::new("hint", Kind::String),
             Field::new("scopes", Kind::Array(Box::new(Kind::String))),
             Field::new("rate_limit", Kind::Integer),
+            // Id of the key whose quota its requests use; null: its own.
+            Field::new("quota_of", Kind::String),
             Field::new("expires_at", Kind::Timestamp),
             Field::new("revoked_at", Kind::Timestamp),
         ],

@@ -47,6 +47,9 @@ pub fn events() -> Collection {
         Field::new("livemode", Kind::Boolean).assigned(),
         integer("pending_webhooks").assigned().about("Deliveries that have not succeeded yet."),
         Field::new("request", Kind::Object).assigned(),
+        Field::new("actor", Kind::Object)
+            .assigned()
+            .about("The `key` and the `user` that caused it; missing for the service itself."),
         text("resource").filter_only().sized(1, 200).about("Id of the record the event is about."),
         text("delivery").filter_only().assigned().among(&[
             "pending",
@@ -136,6 +139,7 @@ pub fn endpoints() -> Collection {
 pub fn deliveries() -> Collection {
     let fields = vec![
         text("event").assigned().filtered(),
+        text("event_type").assigned().about("Type of the event, while it is in the log."),
         text("endpoint").assigned().filtered(),
         text("status").assigned().filtered().among(STATUSES),
         integer("attempts").assigned().filtered(),

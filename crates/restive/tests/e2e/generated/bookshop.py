@@ -15,7 +15,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Union,
-    cast,
+    cast as _cast,
 )
 
 from restive_client import AsyncClient, AsyncList, Client, List, path
@@ -646,23 +646,23 @@ class Books:
                 "after": after,
             }
         )
-        return cast("List[Book]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Book]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Book:
         """One record."""
-        return cast("Book", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Book", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: BookCreate, *, options: WriteOptions | None = None) -> Book:
         """Creates a record."""
-        return cast("Book", self._client.post(self._path, body, **(options or {})))
+        return _cast("Book", self._client.post(self._path, body, **(options or {})))
 
     def replace(self, id: str, body: BookCreate, *, options: WriteOptions | None = None) -> Book:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Book", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Book", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(self, id: str, changes: BookUpdate, *, options: WriteOptions | None = None) -> Book:
         """Changes some fields of a record."""
-        return cast("Book", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Book", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -722,25 +722,25 @@ class Orders:
                 "after": after,
             }
         )
-        return cast("List[Order]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Order]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Order:
         """One record."""
-        return cast("Order", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Order", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: OrderCreate, *, options: WriteOptions | None = None) -> Order:
         """Creates a record."""
-        return cast("Order", self._client.post(self._path, body, **(options or {})))
+        return _cast("Order", self._client.post(self._path, body, **(options or {})))
 
     def replace(self, id: str, body: OrderCreate, *, options: WriteOptions | None = None) -> Order:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Order", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Order", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(
         self, id: str, changes: OrderUpdate, *, options: WriteOptions | None = None
     ) -> Order:
         """Changes some fields of a record."""
-        return cast("Order", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Order", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -748,17 +748,17 @@ class Orders:
 
     def pay(self, id: str, *, options: WriteOptions | None = None) -> Order:
         """Runs the action `pay`."""
-        return cast("Order", self._client.post(self._path + path("/{}/pay", id), None, **(options or {})))
+        return _cast("Order", self._client.post(self._path + path("/{}/pay", id), None, **(options or {})))
 
     def ship(self, id: str, *, options: WriteOptions | None = None) -> Order:
         """Runs the action `ship`."""
-        return cast("Order", self._client.post(self._path + path("/{}/ship", id), None, **(options or {})))
+        return _cast("Order", self._client.post(self._path + path("/{}/ship", id), None, **(options or {})))
 
     def cancel(
         self, id: str, params: OrderCancelParams | None = None, *, options: WriteOptions | None = None
     ) -> Order:
         """Runs the action `cancel`."""
-        return cast("Order", self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
+        return _cast("Order", self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
 
 
 class PaymentIntents:
@@ -810,29 +810,29 @@ class PaymentIntents:
                 "after": after,
             }
         )
-        return cast("List[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> PaymentIntent:
         """One record."""
-        return cast("PaymentIntent", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("PaymentIntent", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(
         self, body: PaymentIntentCreate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Creates a record."""
-        return cast("PaymentIntent", self._client.post(self._path, body, **(options or {})))
+        return _cast("PaymentIntent", self._client.post(self._path, body, **(options or {})))
 
     def replace(
         self, id: str, body: PaymentIntentCreate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("PaymentIntent", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("PaymentIntent", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(
         self, id: str, changes: PaymentIntentUpdate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Changes some fields of a record."""
-        return cast("PaymentIntent", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("PaymentIntent", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -842,13 +842,13 @@ class PaymentIntents:
         self, id: str, params: PaymentIntentConfirmParams | None = None, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Starts the payment, with the payment method of the record or the one sent along."""
-        return cast("PaymentIntent", self._client.post(self._path + path("/{}/confirm", id), params or {}, **(options or {})))
+        return _cast("PaymentIntent", self._client.post(self._path + path("/{}/confirm", id), params or {}, **(options or {})))
 
     def cancel(
         self, id: str, params: PaymentIntentCancelParams | None = None, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Runs the action `cancel`."""
-        return cast("PaymentIntent", self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
+        return _cast("PaymentIntent", self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
 
 
 class Messages:
@@ -896,21 +896,21 @@ class Messages:
                 "after": after,
             }
         )
-        return cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: int, *, options: RequestOptions | None = None) -> Message:
         """One record."""
-        return cast("Message", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Message", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: MessageCreate, *, options: WriteOptions | None = None) -> Message:
         """Creates a record."""
-        return cast("Message", self._client.post(self._path, body, **(options or {})))
+        return _cast("Message", self._client.post(self._path, body, **(options or {})))
 
     def poll(
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return _cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class Reviews:
@@ -962,27 +962,27 @@ class Reviews:
                 "after": after,
             }
         )
-        return cast("List[Review]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Review]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Review:
         """One record."""
-        return cast("Review", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Review", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: ReviewCreate, *, options: WriteOptions | None = None) -> Review:
         """Creates a record."""
-        return cast("Review", self._client.post(self._path, body, **(options or {})))
+        return _cast("Review", self._client.post(self._path, body, **(options or {})))
 
     def replace(
         self, id: str, body: ReviewCreate, *, options: WriteOptions | None = None
     ) -> Review:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Review", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Review", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(
         self, id: str, changes: ReviewUpdate, *, options: WriteOptions | None = None
     ) -> Review:
         """Changes some fields of a record."""
-        return cast("Review", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Review", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1002,7 +1002,7 @@ class Bookshop:
 
     def follow(self, **options: Any) -> Iterator[BookshopMessage]:
         """Every committed change, as it happens. Ignore types that you do not know."""
-        return cast("Iterator[BookshopMessage]", self.client.follow(**options))
+        return _cast("Iterator[BookshopMessage]", self.client.follow(**options))
 
     def close(self) -> None:
         self.client.close()
@@ -1067,27 +1067,27 @@ class AsyncBooks:
                 "after": after,
             }
         )
-        return cast("AsyncList[Book]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Book]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Book:
         """One record."""
-        return cast("Book", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Book", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(self, body: BookCreate, *, options: WriteOptions | None = None) -> Book:
         """Creates a record."""
-        return cast("Book", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Book", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: BookCreate, *, options: WriteOptions | None = None
     ) -> Book:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Book", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Book", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: BookUpdate, *, options: WriteOptions | None = None
     ) -> Book:
         """Changes some fields of a record."""
-        return cast("Book", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Book", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1147,27 +1147,27 @@ class AsyncOrders:
                 "after": after,
             }
         )
-        return cast("AsyncList[Order]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Order]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Order:
         """One record."""
-        return cast("Order", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Order", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(self, body: OrderCreate, *, options: WriteOptions | None = None) -> Order:
         """Creates a record."""
-        return cast("Order", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Order", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: OrderCreate, *, options: WriteOptions | None = None
     ) -> Order:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Order", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Order", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: OrderUpdate, *, options: WriteOptions | None = None
     ) -> Order:
         """Changes some fields of a record."""
-        return cast("Order", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Order", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1175,17 +1175,17 @@ class AsyncOrders:
 
     async def pay(self, id: str, *, options: WriteOptions | None = None) -> Order:
         """Runs the action `pay`."""
-        return cast("Order", await self._client.post(self._path + path("/{}/pay", id), None, **(options or {})))
+        return _cast("Order", await self._client.post(self._path + path("/{}/pay", id), None, **(options or {})))
 
     async def ship(self, id: str, *, options: WriteOptions | None = None) -> Order:
         """Runs the action `ship`."""
-        return cast("Order", await self._client.post(self._path + path("/{}/ship", id), None, **(options or {})))
+        return _cast("Order", await self._client.post(self._path + path("/{}/ship", id), None, **(options or {})))
 
     async def cancel(
         self, id: str, params: OrderCancelParams | None = None, *, options: WriteOptions | None = None
     ) -> Order:
         """Runs the action `cancel`."""
-        return cast("Order", await self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
+        return _cast("Order", await self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
 
 
 class AsyncPaymentIntents:
@@ -1237,29 +1237,29 @@ class AsyncPaymentIntents:
                 "after": after,
             }
         )
-        return cast("AsyncList[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[PaymentIntent]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> PaymentIntent:
         """One record."""
-        return cast("PaymentIntent", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("PaymentIntent", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(
         self, body: PaymentIntentCreate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Creates a record."""
-        return cast("PaymentIntent", await self._client.post(self._path, body, **(options or {})))
+        return _cast("PaymentIntent", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: PaymentIntentCreate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("PaymentIntent", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("PaymentIntent", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: PaymentIntentUpdate, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Changes some fields of a record."""
-        return cast("PaymentIntent", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("PaymentIntent", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1269,13 +1269,13 @@ class AsyncPaymentIntents:
         self, id: str, params: PaymentIntentConfirmParams | None = None, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Starts the payment, with the payment method of the record or the one sent along."""
-        return cast("PaymentIntent", await self._client.post(self._path + path("/{}/confirm", id), params or {}, **(options or {})))
+        return _cast("PaymentIntent", await self._client.post(self._path + path("/{}/confirm", id), params or {}, **(options or {})))
 
     async def cancel(
         self, id: str, params: PaymentIntentCancelParams | None = None, *, options: WriteOptions | None = None
     ) -> PaymentIntent:
         """Runs the action `cancel`."""
-        return cast("PaymentIntent", await self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
+        return _cast("PaymentIntent", await self._client.post(self._path + path("/{}/cancel", id), params or {}, **(options or {})))
 
 
 class AsyncMessages:
@@ -1323,21 +1323,21 @@ class AsyncMessages:
                 "after": after,
             }
         )
-        return cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: int, *, options: RequestOptions | None = None) -> Message:
         """One record."""
-        return cast("Message", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Message", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(self, body: MessageCreate, *, options: WriteOptions | None = None) -> Message:
         """Creates a record."""
-        return cast("Message", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Message", await self._client.post(self._path, body, **(options or {})))
 
     async def poll(
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return _cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class AsyncReviews:
@@ -1389,27 +1389,27 @@ class AsyncReviews:
                 "after": after,
             }
         )
-        return cast("AsyncList[Review]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Review]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Review:
         """One record."""
-        return cast("Review", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Review", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(self, body: ReviewCreate, *, options: WriteOptions | None = None) -> Review:
         """Creates a record."""
-        return cast("Review", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Review", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: ReviewCreate, *, options: WriteOptions | None = None
     ) -> Review:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Review", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Review", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: ReviewUpdate, *, options: WriteOptions | None = None
     ) -> Review:
         """Changes some fields of a record."""
-        return cast("Review", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Review", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1429,7 +1429,7 @@ class AsyncBookshop:
 
     def follow(self, **options: Any) -> AsyncIterator[BookshopMessage]:
         """Every committed change, as it happens. Ignore types that you do not know."""
-        return cast("AsyncIterator[BookshopMessage]", self.client.follow(**options))
+        return _cast("AsyncIterator[BookshopMessage]", self.client.follow(**options))
 
     async def close(self) -> None:
         await self.client.close()

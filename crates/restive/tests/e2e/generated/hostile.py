@@ -15,7 +15,7 @@ from typing import (
     TypedDict,
     TypeVar,
     Union,
-    cast,
+    cast as _cast,
 )
 
 from restive_client import AsyncClient, AsyncList, Client, List, path
@@ -854,27 +854,27 @@ class Everythings:
                 "after": after,
             }
         )
-        return cast("List[Everything]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Everything]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Everything:
         """One record."""
-        return cast("Everything", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Everything", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: EverythingCreate, *, options: WriteOptions | None = None) -> Everything:
         """Creates a record."""
-        return cast("Everything", self._client.post(self._path, body, **(options or {})))
+        return _cast("Everything", self._client.post(self._path, body, **(options or {})))
 
     def replace(
         self, id: str, body: EverythingCreate, *, options: WriteOptions | None = None
     ) -> Everything:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Everything", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Everything", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(
         self, id: str, changes: EverythingUpdate, *, options: WriteOptions | None = None
     ) -> Everything:
         """Changes some fields of a record."""
-        return cast("Everything", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Everything", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -940,27 +940,27 @@ class Keywords:
                 "after": after,
             }
         )
-        return cast("List[Keyword]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Keyword]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Keyword:
         """One record."""
-        return cast("Keyword", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Keyword", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def create(self, body: KeywordCreate, *, options: WriteOptions | None = None) -> Keyword:
         """Creates a record."""
-        return cast("Keyword", self._client.post(self._path, body, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path, body, **(options or {})))
 
     def replace(
         self, id: str, body: KeywordCreate, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Keyword", self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Keyword", self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     def update(
         self, id: str, changes: KeywordUpdate, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Changes some fields of a record."""
-        return cast("Keyword", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Keyword", self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -968,31 +968,31 @@ class Keywords:
 
     def delete_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `delete`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/delete", id), None, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/delete", id), None, **(options or {})))
 
     def list_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `list`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
 
     def constructor(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `constructor`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/constructor", id), None, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/constructor", id), None, **(options or {})))
 
     def then(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `then`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/then", id), None, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/then", id), None, **(options or {})))
 
     def import_(
         self, id: str, params: KeywordImportParams, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Runs the action `import`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/import", id), params, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/import", id), params, **(options or {})))
 
     def mark_as_read(
         self, id: str, params: KeywordMarkAsReadParams | None = None, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Runs the action `mark-as-read`."""
-        return cast("Keyword", self._client.post(self._path + path("/{}/mark-as-read", id), params or {}, **(options or {})))
+        return _cast("Keyword", self._client.post(self._path + path("/{}/mark-as-read", id), params or {}, **(options or {})))
 
 
 class Clients:
@@ -1036,11 +1036,11 @@ class Clients:
                 "after": after,
             }
         )
-        return cast("List[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> ClientRecord:
         """One record."""
-        return cast("ClientRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("ClientRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def promises(self, id: str) -> Promises:
         """The `promises` of one record."""
@@ -1086,11 +1086,11 @@ class Post:
                 "after": after,
             }
         )
-        return cast("List[Record]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Record]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Record:
         """One record."""
-        return cast("Record", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Record", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class Strings:
@@ -1132,11 +1132,11 @@ class Strings:
                 "after": after,
             }
         )
-        return cast("List[String]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[String]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> String:
         """One record."""
-        return cast("String", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("String", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class Options:
@@ -1178,11 +1178,11 @@ class Options:
                 "after": after,
             }
         )
-        return cast("List[Option]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Option]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Option:
         """One record."""
-        return cast("Option", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Option", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class Values:
@@ -1224,11 +1224,11 @@ class Values:
                 "after": after,
             }
         )
-        return cast("List[Value]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Value]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Value:
         """One record."""
-        return cast("Value", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Value", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncClientsCollection:
@@ -1270,11 +1270,11 @@ class AsyncClientsCollection:
                 "after": after,
             }
         )
-        return cast("List[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> AsyncClientRecord:
         """One record."""
-        return cast("AsyncClientRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("AsyncClientRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class ClientCreates:
@@ -1316,11 +1316,11 @@ class ClientCreates:
                 "after": after,
             }
         )
-        return cast("List[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> ClientCreate:
         """One record."""
-        return cast("ClientCreate", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("ClientCreate", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class SheepCollection:
@@ -1362,11 +1362,11 @@ class SheepCollection:
                 "after": after,
             }
         )
-        return cast("List[Sheep]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Sheep]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Sheep:
         """One record."""
-        return cast("Sheep", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Sheep", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class Messages:
@@ -1412,17 +1412,17 @@ class Messages:
                 "after": after,
             }
         )
-        return cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Message]", self._client.list(self._path, _sent, **(options or {})))
 
     def create(self, body: MessageCreate, *, options: WriteOptions | None = None) -> Message:
         """Creates a record."""
-        return cast("Message", self._client.post(self._path, body, **(options or {})))
+        return _cast("Message", self._client.post(self._path, body, **(options or {})))
 
     def poll(
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return _cast("Sequence[Message]", self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class Promises:
@@ -1466,11 +1466,11 @@ class Promises:
                 "after": after,
             }
         )
-        return cast("List[Promise]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[Promise]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> Promise:
         """One record."""
-        return cast("Promise", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Promise", self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def follow(self, id: str) -> Follow:
         """The `follow` of one record."""
@@ -1518,11 +1518,11 @@ class Follow:
                 "after": after,
             }
         )
-        return cast("List[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("List[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     def get(self, id: str, *, options: RequestOptions | None = None) -> NoneRecord:
         """One record."""
-        return cast("NoneRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("NoneRecord", self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class Service2Pfel:
@@ -1545,7 +1545,7 @@ class Service2Pfel:
 
     def follow(self, **options: Any) -> Iterator[Service2PfelMessage]:
         """Every committed change, as it happens. Ignore types that you do not know."""
-        return cast("Iterator[Service2PfelMessage]", self.client.follow(**options))
+        return _cast("Iterator[Service2PfelMessage]", self.client.follow(**options))
 
     def close(self) -> None:
         self.client.close()
@@ -1630,29 +1630,29 @@ class AsyncEverythings:
                 "after": after,
             }
         )
-        return cast("AsyncList[Everything]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Everything]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Everything:
         """One record."""
-        return cast("Everything", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Everything", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(
         self, body: EverythingCreate, *, options: WriteOptions | None = None
     ) -> Everything:
         """Creates a record."""
-        return cast("Everything", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Everything", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: EverythingCreate, *, options: WriteOptions | None = None
     ) -> Everything:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Everything", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Everything", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: EverythingUpdate, *, options: WriteOptions | None = None
     ) -> Everything:
         """Changes some fields of a record."""
-        return cast("Everything", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Everything", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1718,27 +1718,27 @@ class AsyncKeywords:
                 "after": after,
             }
         )
-        return cast("AsyncList[Keyword]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Keyword]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Keyword:
         """One record."""
-        return cast("Keyword", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Keyword", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     async def create(self, body: KeywordCreate, *, options: WriteOptions | None = None) -> Keyword:
         """Creates a record."""
-        return cast("Keyword", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path, body, **(options or {})))
 
     async def replace(
         self, id: str, body: KeywordCreate, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Replaces a record: fields that are omitted get their default or None."""
-        return cast("Keyword", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
+        return _cast("Keyword", await self._client.put(self._path + path("/{}", id), body, **(options or {})))
 
     async def update(
         self, id: str, changes: KeywordUpdate, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Changes some fields of a record."""
-        return cast("Keyword", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
+        return _cast("Keyword", await self._client.patch(self._path + path("/{}", id), changes, **(options or {})))
 
     async def delete(self, id: str, *, options: WriteOptions | None = None) -> None:
         """Deletes a record."""
@@ -1746,31 +1746,31 @@ class AsyncKeywords:
 
     async def delete_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `delete`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/delete", id), None, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/delete", id), None, **(options or {})))
 
     async def list_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `list`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
 
     async def constructor(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `constructor`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/constructor", id), None, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/constructor", id), None, **(options or {})))
 
     async def then(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `then`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/then", id), None, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/then", id), None, **(options or {})))
 
     async def import_(
         self, id: str, params: KeywordImportParams, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Runs the action `import`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/import", id), params, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/import", id), params, **(options or {})))
 
     async def mark_as_read(
         self, id: str, params: KeywordMarkAsReadParams | None = None, *, options: WriteOptions | None = None
     ) -> Keyword:
         """Runs the action `mark-as-read`."""
-        return cast("Keyword", await self._client.post(self._path + path("/{}/mark-as-read", id), params or {}, **(options or {})))
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/mark-as-read", id), params or {}, **(options or {})))
 
 
 class AsyncClients:
@@ -1814,11 +1814,11 @@ class AsyncClients:
                 "after": after,
             }
         )
-        return cast("AsyncList[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[ClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> ClientRecord:
         """One record."""
-        return cast("ClientRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("ClientRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def promises(self, id: str) -> AsyncPromises:
         """The `promises` of one record."""
@@ -1864,11 +1864,11 @@ class AsyncPost:
                 "after": after,
             }
         )
-        return cast("AsyncList[Record]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Record]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Record:
         """One record."""
-        return cast("Record", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Record", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncStrings:
@@ -1910,11 +1910,11 @@ class AsyncStrings:
                 "after": after,
             }
         )
-        return cast("AsyncList[String]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[String]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> String:
         """One record."""
-        return cast("String", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("String", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncOptions:
@@ -1956,11 +1956,11 @@ class AsyncOptions:
                 "after": after,
             }
         )
-        return cast("AsyncList[Option]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Option]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Option:
         """One record."""
-        return cast("Option", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Option", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncValues:
@@ -2002,11 +2002,11 @@ class AsyncValues:
                 "after": after,
             }
         )
-        return cast("AsyncList[Value]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Value]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Value:
         """One record."""
-        return cast("Value", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Value", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncAsyncClientsCollection:
@@ -2048,11 +2048,11 @@ class AsyncAsyncClientsCollection:
                 "after": after,
             }
         )
-        return cast("AsyncList[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[AsyncClientRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> AsyncClientRecord:
         """One record."""
-        return cast("AsyncClientRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("AsyncClientRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncClientCreates:
@@ -2094,11 +2094,11 @@ class AsyncClientCreates:
                 "after": after,
             }
         )
-        return cast("AsyncList[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[ClientCreate]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> ClientCreate:
         """One record."""
-        return cast("ClientCreate", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("ClientCreate", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncSheepCollection:
@@ -2140,11 +2140,11 @@ class AsyncSheepCollection:
                 "after": after,
             }
         )
-        return cast("AsyncList[Sheep]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Sheep]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Sheep:
         """One record."""
-        return cast("Sheep", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Sheep", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncMessages:
@@ -2190,17 +2190,17 @@ class AsyncMessages:
                 "after": after,
             }
         )
-        return cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Message]", self._client.list(self._path, _sent, **(options or {})))
 
     async def create(self, body: MessageCreate, *, options: WriteOptions | None = None) -> Message:
         """Creates a record."""
-        return cast("Message", await self._client.post(self._path, body, **(options or {})))
+        return _cast("Message", await self._client.post(self._path, body, **(options or {})))
 
     async def poll(
         self, *, since: int | str | None = None, wait: bool | None = None, limit: int | None = None, options: RequestOptions | None = None
     ) -> Sequence[Message]:
         """The records after a position, oldest first; with `wait`, as soon as there are some."""
-        return cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
+        return _cast("Sequence[Message]", await self._client.get("/api/messages", _query({"since": since, "wait": wait, "limit": limit}), **(options or {})))
 
 
 class AsyncPromises:
@@ -2244,11 +2244,11 @@ class AsyncPromises:
                 "after": after,
             }
         )
-        return cast("AsyncList[Promise]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[Promise]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> Promise:
         """One record."""
-        return cast("Promise", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("Promise", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
     def follow(self, id: str) -> AsyncFollow:
         """The `follow` of one record."""
@@ -2296,11 +2296,11 @@ class AsyncFollow:
                 "after": after,
             }
         )
-        return cast("AsyncList[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
+        return _cast("AsyncList[NoneRecord]", self._client.list(self._path, _sent, **(options or {})))
 
     async def get(self, id: str, *, options: RequestOptions | None = None) -> NoneRecord:
         """One record."""
-        return cast("NoneRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
+        return _cast("NoneRecord", await self._client.get(self._path + path("/{}", id), **(options or {})))
 
 
 class AsyncService2Pfel:
@@ -2323,7 +2323,7 @@ class AsyncService2Pfel:
 
     def follow(self, **options: Any) -> AsyncIterator[Service2PfelMessage]:
         """Every committed change, as it happens. Ignore types that you do not know."""
-        return cast("AsyncIterator[Service2PfelMessage]", self.client.follow(**options))
+        return _cast("AsyncIterator[Service2PfelMessage]", self.client.follow(**options))
 
     async def close(self) -> None:
         await self.client.close()

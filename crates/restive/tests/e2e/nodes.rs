@@ -1,0 +1,179 @@
+//! Several servers on one database, and a database that is away. Only where the suite runs on
+//! PostgreSQL; elsewhere there is nothing to share.
+
+use crate::database;
+use crate::harness::{PATIENCE, Server, Start, eventually};
+use crate::live_client::Events;
+use crate::relay::{Plan, Relay};
+use serde_json::json;
+use std::net::ToSocketAddrs as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Servers on one database, each with a folder of its own; none where the suite runs on files.
+fn nodes(count: usize) -> Option<(Arc<TempDir>, Vec<Server>)> {
+    let shared = Arc::new(TempDir::new().unwrap());
+    let url = database::of(shared.path())?;
+    let start = |_| Start::bookshop().env("RESTIVE_DATABASE", &url).go();
+    Some((shared, (0..count).map(start).collect()))
+}
+
+/// A server behind a relay to its database.
+fn relayed() -> Option<(Server, Relay)> {
+    let folder = Arc::new(TempDir::new().unwrap());
+    let url = database::of(folder.path())?;
+    let (head, rest) = url.split_once('@').unwrap();
+    let (host, rest) = rest.split_once('/').unwrap();
+    let target = host.to_socket_addrs().unwrap().next().unwrap();
+    let relay = Relay::to(target);
+    let through = format!("{head}@{}/{rest}", relay.address);
+    Some((Start::bookshop().on(&folder).env("RESTIVE_DATABASE", &through).go(), relay))
+}
+
+#[test]
+fn a_write_on_one_server_is_read_on_another_and_never_answered_as_unchanged() {
+    let Some((_shared, servers)) = nodes(2) else { return };
+    let (a, b) = (&servers[0], &servers[1]);
+    for n in 0..20 {
+        let before = b.get("/v1/books");
+        let tag = before.header("etag").unwrap().to_owned();
+        let book = a.book(&format!("T{n}"));
+        let after = b.ask("GET", "/v1/books").header("if-none-match", &tag).send();
+        assert_eq!(after.status, 200, "it has changed");
+        assert_eq!(after.json["data"][0]["id"], book.as_str());
+        let tag = b.get("/v1/books").header("etag").unwrap().to_owned();
+        let again = b.ask("GET", "/v1/books").header("if-none-match", &tag).send();
+        assert_eq!(again.status, 304, "nothing has changed since");
+        let path = format!("/v1/books/{book}");
+        assert_eq!(b.get(&path).expect(200), a.get(&path).expect(200));
+        let found = b.get(&format!("/v1/books?q=T{n}")).expect(200);
+        assert_eq!(found["data"][0]["id"], book.as_str());
+    }
+}
+
+#[test]
+fn a_key_that_is_revoked_on_one_server_ends_on_all() {
+    let Some((_shared, servers)) = nodes(2) else { return };
+    let (a, b) = (&servers[0], &servers[1]);
+    let key = a.post("/v1/keys", json!({"name": "second", "scopes": null})).expect(201);
+    let secret = key["secret"].as_str().unwrap();
+    assert_eq!(b.ask("GET", "/v1/books").key(secret).send().status, 200);
+    a.delete(&format!("/v1/keys/{}", key["id"].as_str().unwrap())).expect(200);
+    eventually("the other server refuses it", || {
+        b.ask("GET", "/v1/books").key(secret).send().status == 401
+    });
+}
+
+#[test]
+fn a_stream_on_one_server_shows_what_is_committed_on_another() {
+    let Some((_shared, servers)) = nodes(2) else { return };
+    let (a, b) = (&servers[0], &servers[1]);
+    let mut events = Events::open(b, "/api/events?types=book.created");
+    let mut times = Vec::new();
+    for n in 0..30 {
+        let began = Instant::now();
+        let book = a.book(&format!("T{n}"));
+        let event = events.named("book.created");
+        assert!(event.json().to_string().contains(&book));
+        times.push(began.elapsed());
+    }
+    times.sort();
+    println!("request to event on another server: p50 {:?}", times[15]);
+    assert!(times[15] < Duration::from_millis(500), "{times:?}");
+}
+
+#[test]
+fn while_the_database_is_away_writes_are_refused_and_streams_stay_open() {
+    let Some((server, relay)) = relayed() else { return };
+    let book = server.book("before");
+    let mut events = Events::open(&server, "/api/events?types=book.created");
+    // Nobody gets through.
+    relay.plan(vec![Plan::Refuse; 10_000]);
+    relay.cut();
+    let refused = server.post("/v1/books", json!({"title": "away", "author": "x"}));
+    assert_eq!(refused.status, 503, "{}", refused.text);
+    assert!(refused.header("retry-after").is_some());
+    assert!(refused.text.contains("nothing was written"), "{}", refused.text);
+    assert_eq!(server.get(&format!("/v1/books/{book}")).status, 503);
+    assert_eq!(server.get("/health").status, 503);
+    relay.forget();
+    let mut made = None;
+    eventually("writes work again", || {
+        let answer = server.post("/v1/books", json!({"title": "back", "author": "x"}));
+        made = (answer.status == 201).then(|| answer.id());
+        made.is_some()
+    });
+    let event = events.named("book.created");
+    assert!(event.json().to_string().contains(&made.unwrap()), "the stream was never closed");
+    assert_eq!(server.get("/v1/books?q=away").expect(200)["data"], json!([]));
+    eventually("the server is healthy", || server.get("/health").status == 200);
+}
+
+#[test]
+fn connections_that_are_cut_under_load_lose_and_double_nothing() {
+    let Some((server, relay)) = relayed() else { return };
+    let ended = Instant::now() + Duration::from_secs(5);
+    let outcomes: Vec<(Vec<String>, Vec<String>)> = std::thread::scope(|scope| {
+        let server = &server;
+        let writer = |worker: usize| {
+            scope.spawn(move || {
+                let (mut made, mut refused) = (Vec::new(), Vec::new());
+                for n in 0.. {
+                    if Instant::now() > ended {
+                        return (made, refused);
+                    }
+                    let title = format!("w{worker}x{n}");
+                    let book = json!({"title": title, "author": "x"});
+                    match server.post("/v1/books", book).status {
+                        201 => made.push(title),
+                        503 => refused.push(title),
+                        500 => {}
+                        other => panic!("{other}"),
+                    }
+                }
+                unreachable!()
+            })
+        };
+        let writers: Vec<_> = (0..6).map(writer).collect();
+        while Instant::now() < ended {
+            std::thread::sleep(Duration::from_millis(150)); // waits for: some requests
+            relay.cut();
+        }
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+    let found = |title: &str| {
+        let list = server.get(&format!("/v1/books?q={title}"));
+        (list.status == 200).then(|| list.json["data"].as_array().unwrap().len())
+    };
+    let settled = |title: &String| {
+        let began = Instant::now();
+        loop {
+            if let Some(count) = found(title) {
+                return count;
+            }
+            assert!(began.elapsed() < PATIENCE);
+        }
+    };
+    for (made, refused) in outcomes {
+        assert!(!made.is_empty());
+        assert!(made.iter().all(|title| settled(title) == 1), "each exactly once");
+        assert!(refused.iter().all(|title| settled(title) == 0), "nothing was written");
+    }
+}
+
+#[test]
+fn a_server_that_cannot_use_its_database_says_why_in_one_line() {
+    if !database::is_postgres() {
+        return;
+    }
+    for (url, expected) in [
+        ("mysql://u:geheim@h/d", "must begin with postgres://"),
+        ("postgres://u:geheim@127.0.0.1:1/shop", "127.0.0.1:1"),
+        ("postgres://u:geheim@127.0.0.1:1/shop?sslmode=perhaps", "sslmode `perhaps`"),
+    ] {
+        let (code, error) = Start::bookshop().env("RESTIVE_DATABASE", url).fails();
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(expected) && !error.contains("geheim"), "{error}");
+    }
+}

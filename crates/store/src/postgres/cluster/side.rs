@@ -1,0 +1,215 @@
+//! Everything of the cluster that is no lease, on a second connection: presence, messages and
+//! budgets. Questions that wait together are answered by one statement.
+
+use super::session::{Session, within};
+use super::tables::{CHANNEL, LEASES};
+use super::{Shared, presence, relay};
+use crate::Error;
+use crate::cluster::{BudgetRequest, Budgeted, UsersAndTotal};
+use crate::postgres::connect::{Address, Cells as _};
+use crate::postgres::param::{decoded, params};
+use model::Scope;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, oneshot};
+
+/// How often messages of other nodes are looked for without a notification.
+const POLL: Duration = Duration::from_millis(250);
+/// Old rows are removed this often.
+const CLEAN: Duration = Duration::from_secs(10);
+/// Pause after a failure.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Questions answered together.
+const BATCH: usize = 256;
+/// Work is collected for this long before it is written, for more to share the commit.
+const COLLECT: Duration = Duration::from_millis(3);
+
+/// The answer to a question.
+type Answer<T> = oneshot::Sender<Result<T, Error>>;
+
+pub enum Question {
+    Budget(BudgetRequest, Answer<Budgeted>),
+    Present { scope: Scope, max: usize, answer: Answer<UsersAndTotal> },
+}
+
+/// How many requests were asked for.
+type Asked = (u32, Answer<Budgeted>);
+
+struct Side {
+    shared: Arc<Shared>,
+    session: Session,
+    /// Number of the last message that was read.
+    read: i64,
+    cleaned: Instant,
+    reaped: u64,
+}
+
+/// Until the process ends or the node has stopped.
+pub async fn run(shared: Arc<Shared>, address: Address, mut asked: mpsc::Receiver<Question>) {
+    loop {
+        let patience = shared.settings.patience;
+        let side = match within(patience, Side::open(shared.clone(), &address)).await {
+            Ok(side) => side,
+            Err(error) => {
+                tracing::warn!(%error, "cluster: no connection for presence and limits");
+                refuse(&mut asked).await;
+                continue;
+            }
+        };
+        if let Err(error) = side.serve(&mut asked).await {
+            tracing::warn!(%error, "cluster: presence, messages and limits are delayed");
+            refuse(&mut asked).await;
+        }
+    }
+}
+
+/// Without a database each question fails at once: those who ask go on by themselves.
+async fn refuse(asked: &mut mpsc::Receiver<Question>) {
+    let refuse = async {
+        while let Some(question) = asked.recv().await {
+            fail(question);
+        }
+    };
+    let _ = tokio::time::timeout(PAUSE, refuse).await;
+}
+
+fn fail(question: Question) {
+    let error = || Error::Failed("the database is away".into());
+    match question {
+        Question::Budget(_, answer) => drop(answer.send(Err(error()))),
+        Question::Present { answer, .. } => drop(answer.send(Err(error()))),
+    }
+}
+
+impl Side {
+    async fn open(shared: Arc<Shared>, address: &Address) -> Result<Side, Error> {
+        let session = Session::open(address).await?;
+        // Through a pooler nothing would arrive: then the poll is enough.
+        if !address.is_pooled() {
+            session.client.batch(&format!("LISTEN {CHANNEL}")).await?;
+        }
+        let read = relay::newest(&session).await?;
+        shared.presence.resync();
+        Ok(Side { shared, session, read, cleaned: Instant::now(), reaped: 0 })
+    }
+
+    /// Until something fails.
+    async fn serve(mut self, asked: &mut mpsc::Receiver<Question>) -> Result<(), Error> {
+        let patience = self.shared.settings.patience;
+        loop {
+            let mut questions = Vec::new();
+            let shared = self.shared.clone();
+            tokio::select! {
+                count = asked.recv_many(&mut questions, BATCH) => {
+                    if count == 0 {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                () = shared.news.notified() => tokio::time::sleep(COLLECT).await,
+                notice = self.session.notices.recv() => match notice {
+                    Some(payload) if payload == LEASES => shared.look.notify_one(),
+                    Some(_) => {}
+                    None => return Err(Error::Failed("the connection was lost".into())),
+                },
+                () = tokio::time::sleep(POLL) => {}
+            }
+            within(patience, self.work(questions)).await?;
+        }
+    }
+
+    async fn work(&mut self, questions: Vec<Question>) -> Result<(), Error> {
+        let mut budgets = Vec::new();
+        let mut presents = Vec::new();
+        for question in questions {
+            match question {
+                Question::Budget(request, answer) => budgets.push((request, answer)),
+                Question::Present { scope, max, answer } => presents.push((scope, max, answer)),
+            }
+        }
+        if !budgets.is_empty() {
+            self.budgets(budgets).await?;
+        }
+        let reaped = self.shared.reaped.load(Relaxed);
+        if reaped != self.reaped {
+            presence::reap(&self.shared, &self.session).await?;
+            self.reaped = reaped;
+        }
+        if self.shared.presence.has_news() {
+            presence::flush(&self.shared, &self.session).await?;
+        }
+        for (scope, max, answer) in presents {
+            let listed = presence::list(&self.session, scope, max).await;
+            let failure = listed.as_ref().err().map(ToString::to_string);
+            let _ = answer.send(listed);
+            if let Some(failure) = failure {
+                return Err(Error::Failed(failure.into()));
+            }
+        }
+        let node = self.shared.node.load(Relaxed);
+        if !self.shared.outbox.is_empty() {
+            relay::send(&self.session, &self.shared.outbox, node).await?;
+        }
+        if self.shared.live.load(Relaxed) > 1 {
+            let messages = relay::read(&self.session, &mut self.read, node).await?;
+            if !messages.is_empty() {
+                self.shared.inbox.push(messages);
+            }
+        }
+        if self.cleaned.elapsed() > CLEAN {
+            self.cleaned = Instant::now();
+            relay::clean(&self.session).await?;
+            let old = "DELETE FROM restive_budgets WHERE ends < clock_timestamp()";
+            self.session.client.execute(old, params![]).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes from the budgets of several keys in one statement.
+    async fn budgets(&self, asked: Vec<(BudgetRequest, Answer<Budgeted>)>) -> Result<(), Error> {
+        let mut answers: HashMap<(String, i64), Vec<Asked>> = HashMap::new();
+        let (mut names, mut windows, mut wanted) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut limits, mut lengths) = (Vec::new(), Vec::new());
+        for (request, answer) in asked {
+            let window = i64::try_from(request.window).unwrap_or(i64::MAX);
+            let key = (request.key.clone(), window);
+            let known = answers.entry(key).or_default();
+            // A second request for the same window waits for the next turn of its owner.
+            if known.is_empty() {
+                names.push(request.key);
+                windows.push(window);
+                wanted.push(i64::from(request.wanted));
+                limits.push(i64::from(request.limit));
+                lengths.push(i64::try_from(request.length.as_millis()).unwrap_or(i64::MAX));
+            }
+            known.push((request.wanted, answer));
+        }
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let values = params![names, windows, wanted, limits, lengths];
+        for row in self.session.client.query(BUDGETS, values).await? {
+            let count = |place: usize| {
+                Ok::<u32, Error>(u32::try_from(row.cell::<i64>(place)?).unwrap_or(0))
+            };
+            let (mut granted, left) = (count(2)?, count(3)?);
+            let key = (decoded(row.cell(0)?), row.cell(1)?);
+            for (wanted, answer) in answers.remove(&key).unwrap_or_default() {
+                let part = granted.min(wanted);
+                granted -= part;
+                let _ = answer.send(Ok(Budgeted { granted: part, left }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keys in one order, so that two nodes do not wait for each other.
+const BUDGETS: &str = "INSERT INTO restive_budgets AS b (name, win, lim, taken, granted, ends) \
+    SELECT k.name, k.win, k.lim, least(k.wanted, k.lim), least(k.wanted, k.lim), \
+    clock_timestamp() + 2 * k.length * interval '1 millisecond' \
+    FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) \
+    k (name, win, wanted, lim, length) ORDER BY k.name, k.win \
+    ON CONFLICT (name, win) DO UPDATE SET lim = excluded.lim, \
+    granted = greatest(0, least(excluded.taken, excluded.lim - b.taken)), \
+    taken = b.taken + greatest(0, least(excluded.taken, excluded.lim - b.taken)) \
+    RETURNING name, win, granted, greatest(0, lim - taken)";

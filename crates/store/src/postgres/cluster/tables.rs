@@ -1,0 +1,59 @@
+//! The tables of the cluster. What may be lost with a crash of the database is unlogged: presence,
+//! messages and budgets cost no flush.
+
+use crate::Error;
+use crate::postgres::connect::{Cells as _, Client};
+use crate::postgres::param::params;
+
+/// The channel of notifications between nodes.
+pub const CHANNEL: &str = "restive_cluster";
+/// Payload of a notification after which leases are to be looked at.
+pub const LEASES: &str = "leases";
+
+/// Advisory locks of the cluster. The first number keeps them apart from those of the store.
+pub const LOCK_CLASS: i64 = 0x7265_7374;
+pub const LOCK_TABLES: i64 = 101;
+pub const LOCK_PRESENCE: i64 = 102;
+pub const LOCK_RELAY: i64 = 103;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS restive_nodes (
+  node bigint PRIMARY KEY, host text NOT NULL, version text NOT NULL,
+  started timestamptz NOT NULL, beat timestamptz NOT NULL, until timestamptz NOT NULL,
+  position bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS restive_leases (
+  bucket bigint PRIMARY KEY, node bigint, fence bigint NOT NULL);
+INSERT INTO restive_leases SELECT b, NULL, 0 FROM generate_series(0, 255) b
+  ON CONFLICT DO NOTHING;
+CREATE UNLOGGED TABLE IF NOT EXISTS restive_presence (
+  scope bigint NOT NULL, name text COLLATE \"C\" NOT NULL, node bigint NOT NULL,
+  connections bigint NOT NULL, since bigint NOT NULL, PRIMARY KEY (scope, name, node));
+CREATE INDEX IF NOT EXISTS restive_presence_node ON restive_presence (node);
+CREATE UNLOGGED TABLE IF NOT EXISTS restive_relay (
+  n bigserial PRIMARY KEY, node bigint NOT NULL, at timestamptz NOT NULL,
+  scope bigint NOT NULL, kind bigint NOT NULL, about text, body text NOT NULL);
+CREATE UNLOGGED TABLE IF NOT EXISTS restive_budgets (
+  name text COLLATE \"C\" NOT NULL, win bigint NOT NULL, lim bigint NOT NULL,
+  taken bigint NOT NULL, granted bigint NOT NULL, ends timestamptz NOT NULL,
+  PRIMARY KEY (name, win));
+";
+
+/// Takes an advisory lock until the end of the transaction.
+pub const LOCK: &str = "SELECT pg_advisory_xact_lock($1::int, $2::int)";
+
+/// Creates what is missing. Several nodes may start at once.
+pub async fn create(client: &Client) -> Result<(), Error> {
+    let complete = "SELECT (SELECT count(*) FROM pg_class WHERE oid IN \
+        (to_regclass('restive_nodes'), to_regclass('restive_leases'), \
+        to_regclass('restive_presence'), to_regclass('restive_relay'), \
+        to_regclass('restive_budgets'))) = 5";
+    if let Some(row) = client.row(complete, params![]).await?
+        && row.cell::<bool>(0)?
+    {
+        return Ok(());
+    }
+    client.batch("BEGIN").await?;
+    client.query(LOCK, params![LOCK_CLASS, LOCK_TABLES]).await?;
+    client.batch(TABLES).await?;
+    client.batch("COMMIT").await
+}

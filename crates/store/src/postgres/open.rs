@@ -1,0 +1,277 @@
+//! Opens a database: asks the server whether it can do what a store needs, recognises our own
+//! tables, and reads the first values from them. `upgrade` applies a schema. Runs on a thread of
+//! its own, which waits for the server.
+
+use super::connect::{Address, Cells, Client};
+use super::param::params;
+use super::session::Session;
+use super::shared::Locks;
+use super::{log, upgrade, usage};
+use crate::Error;
+use crate::options::{Options, Role};
+use crate::usage::UsedInAll;
+use model::Timestamp;
+use model::evolve::Stored;
+use model::version::Versions;
+use sha2::{Digest, Sha256};
+use std::time::{Duration, Instant};
+
+/// The oldest server that has what is used: `pg_current_xact_id`, `gen_random_uuid`.
+const OLDEST: i64 = 130_000;
+/// How long a server that cannot be reached is waited for at the start.
+const START: Duration = Duration::from_secs(10);
+
+/// What was found in, or written into, the database.
+pub struct Opened {
+    pub session: Session,
+    pub stored: Stored,
+    pub cursor_key: [u8; 32],
+    pub epoch: u32,
+    pub timeline: String,
+    pub usage: UsedInAll,
+    pub newest: i64,
+    pub node: String,
+    pub slot: i64,
+    pub locks: Locks,
+    pub edition: String,
+}
+
+/// Opens or makes the tables and brings them to the schema.
+pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result<Opened, Error> {
+    let (node, slot) = name()?;
+    let mut session = Session::new(address.clone(), node.clone())?;
+    connect(&mut session)?;
+    let schema = session.run_long(probe(address, session.client()?))?;
+    let locks = Locks::of(&schema);
+    let client = session.client()?;
+    session.run_long(begin(client, &locks, options.role))?;
+    let stored = session.run_long(recognise(address, client, &schema))?;
+    let stored = match (stored, options.role) {
+        (Some(stored), Role::Tool) => stored,
+        (None, Role::Tool) => {
+            return Err(refused(address, "has no tables yet: start `restive serve` first"));
+        }
+        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options)?,
+    };
+    let (epoch, timeline) = session.run_long(epoch(client))?;
+    session.run_long(client.batch("COMMIT"))?;
+    let found = session.run_long(async {
+        let key = upgrade::value(client, "cursor_key").await?.unwrap_or_default();
+        let edition = upgrade::value(client, "edition").await?.unwrap_or_default();
+        let usage = match options.role {
+            Role::Server => usage::in_all(client).await?,
+            Role::Tool => UsedInAll { since: Timestamp(0), subjects: Vec::new() },
+        };
+        let forget = "DELETE FROM writers WHERE seen < now() - interval '7 days'";
+        client.execute(forget, &[]).await?;
+        Ok((key, edition, usage, log::newest(client).await?.0))
+    })?;
+    let (key, edition, usage, newest) = found;
+    let cursor_key = key_of(&key)
+        .ok_or_else(|| refused(address, "has no readable key for cursors: restore a backup"))?;
+    Ok(Opened {
+        session,
+        stored,
+        cursor_key,
+        epoch,
+        timeline,
+        usage,
+        newest,
+        node,
+        slot,
+        locks,
+        edition,
+    })
+}
+
+/// A name for this process, and its slot for counting settlements.
+fn name() -> Result<(String, i64), Error> {
+    let mut random = [0; 12];
+    getrandom::fill(&mut random).map_err(|error| Error::Failed(Box::new(error)))?;
+    let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let slot = u64::from(random[0]) % super::layout::SLOTS;
+    Ok((format!("node_{name}"), i64::try_from(slot).unwrap_or(0)))
+}
+
+fn key_of(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    for (place, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(place * 2..place * 2 + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
+fn refused(address: &Address, reason: &str) -> Error {
+    Error::Refused(vec![format!("{} {reason}", address.shown())])
+}
+
+fn connect(session: &mut Session) -> Result<(), Error> {
+    let began = Instant::now();
+    loop {
+        match session.connect_now() {
+            Err(Error::Unavailable(_)) if began.elapsed() < START => {
+                // waits for: a server that starts at the same time
+                std::thread::sleep(Duration::from_millis(250));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Whether the server can do what a store needs. Returns the name of the schema of the tables.
+async fn probe(address: &Address, client: &Client) -> Result<String, Error> {
+    let sql = "SELECT current_setting('server_version_num')::bigint, \
+               current_setting('server_encoding'), current_schema()::text, \
+               coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), \
+               current_user::text, current_setting('server_version'), pg_is_in_recovery()";
+    let row = client.row(sql, params![]).await?;
+    let row = row.ok_or_else(|| refused(address, "does not answer a query"))?;
+    let (version, shown): (i64, String) = (row.cell(0)?, row.cell(5)?);
+    if version < OLDEST {
+        let reason = format!("is PostgreSQL {shown}; 13 or later is needed. Upgrade the server");
+        return Err(refused(address, &reason));
+    }
+    let encoding: String = row.cell(1)?;
+    if encoding != "UTF8" {
+        let reason = format!(
+            "has the encoding {encoding}; UTF8 is needed. Create the database with: createdb \
+             --encoding=UTF8 --template=template0"
+        );
+        return Err(refused(address, &reason));
+    }
+    if row.cell(6)? {
+        let reason = "is a read-only replica. Give the address of the primary";
+        return Err(refused(address, reason));
+    }
+    let user: String = row.cell(4)?;
+    let Some(schema) = row.cell::<Option<String>>(2)? else {
+        let reason = format!(
+            "has no schema that `{user}` uses: create the one in the search_path, for example \
+             with: CREATE SCHEMA AUTHORIZATION {user}"
+        );
+        return Err(refused(address, &reason));
+    };
+    if !row.cell::<bool>(3)? {
+        let reason = format!(
+            "does not let `{user}` create tables in the schema `{schema}`. Run: GRANT CREATE, \
+             USAGE ON SCHEMA {schema} TO {user}"
+        );
+        return Err(refused(address, &reason));
+    }
+    probe_locks(address, client).await?;
+    Ok(schema)
+}
+
+/// Some engines speak the protocol and take advisory locks for no-ops: the log would lose its order
+/// in silence.
+async fn probe_locks(address: &Address, client: &Client) -> Result<(), Error> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| Error::Failed(Box::new(error)))?;
+    let key = i64::from_ne_bytes(random);
+    let other = address.connect().await?;
+    client.batch(&format!("BEGIN; SELECT pg_advisory_xact_lock({key})")).await?;
+    let sql = format!("SELECT pg_try_advisory_xact_lock({key})");
+    let granted = other.row(&sql, &[]).await;
+    client.batch("ROLLBACK").await?;
+    match granted?.map_or(Ok(true), |row| row.cell(0))? {
+        false => Ok(()),
+        true => Err(refused(
+            address,
+            "grants the same advisory lock twice: it is no PostgreSQL, or a pooler that shares \
+             one session. The order of the log would be lost",
+        )),
+    }
+}
+
+impl Locks {
+    /// Locks are common to a database; each schema has its own.
+    fn of(schema: &str) -> Locks {
+        let key = |what: &str| {
+            let hash = Sha256::digest(format!("restive {what} {schema}"));
+            let mut key = [0; 8];
+            key.copy_from_slice(&hash[..8]);
+            i64::from_be_bytes(key)
+        };
+        Locks { log: key("log"), upgrade: key("upgrade"), upkeep: key("upkeep") }
+    }
+}
+
+/// Begins the transaction that looks at the tables. A server changes them in it: no other node
+/// does, and none writes.
+async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
+    client.batch("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0").await?;
+    if role == Role::Server {
+        let (upgrade, log) = (locks.upgrade, locks.log);
+        let sql =
+            format!("SELECT pg_advisory_xact_lock({upgrade}); SELECT pg_advisory_xact_lock({log})");
+        client.batch(&sql).await?;
+    }
+    Ok(())
+}
+
+/// Tells our tables from none and from foreign ones, before anything is written.
+async fn recognise(
+    address: &Address,
+    client: &Client,
+    schema: &str,
+) -> Result<Option<Stored>, Error> {
+    let sql = "SELECT count(*), coalesce(sum((tablename = 'meta')::int), 0)::bigint FROM \
+               pg_tables WHERE schemaname = current_schema()";
+    let row = client.row(sql, &[]).await?;
+    let row = row.ok_or_else(|| refused(address, "does not list its tables"))?;
+    let (tables, ours): (i64, i64) = (row.cell(0)?, row.cell(1)?);
+    if tables == 0 {
+        return Ok(None);
+    }
+    let foreign = || {
+        let reason = format!(
+            "has tables of another program in the schema `{schema}`. Choose another database, or \
+             an empty schema with `schema=…` in the URL"
+        );
+        refused(address, &reason)
+    };
+    if ours == 0 {
+        return Err(foreign());
+    }
+    let columns = "SELECT count(*) FROM information_schema.columns WHERE table_schema = \
+                   current_schema() AND table_name = 'meta' AND column_name IN ('name', 'value')";
+    let row = client.row(columns, &[]).await?;
+    if row.map_or(Ok(0), |row| row.cell::<i64>(0))? != 2
+        || upgrade::value(client, "application").await?.as_deref() != Some("restive")
+    {
+        return Err(foreign());
+    }
+    let format = upgrade::value(client, "format").await?.and_then(|text| text.parse::<i64>().ok());
+    if format.is_none_or(|format| format > upgrade::FORMAT) {
+        return Err(refused(address, "was written by a newer release. Use that release"));
+    }
+    let text = upgrade::value(client, "schema").await?;
+    match text.map(|text| serde_json::from_str(&text)) {
+        Some(Ok(stored)) => Ok(Some(stored)),
+        _ => Err(refused(address, "has no readable description of its tables: restore a backup")),
+    }
+}
+
+/// The number of this log. After a failover to a replica, the log may lack events that clients have
+/// seen: it is another one.
+async fn epoch(client: &Client) -> Result<(u32, String), Error> {
+    let sql = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+    let timeline: String = match client.row(sql, &[]).await? {
+        Some(row) => row.cell(0)?,
+        None => String::new(),
+    };
+    let kept = upgrade::value(client, "epoch").await?.and_then(|text| text.parse().ok());
+    let known = upgrade::value(client, "timeline").await?;
+    if let (Some(epoch), true) = (kept, known.as_ref() == Some(&timeline)) {
+        return Ok((epoch, timeline));
+    }
+    if let (Some(known), Some(_)) = (&known, kept) {
+        tracing::warn!(%known, %timeline, "the database has another timeline: a new epoch");
+    }
+    let mut random = [0; 4];
+    getrandom::fill(&mut random).map_err(|error| Error::Failed(Box::new(error)))?;
+    let epoch = u32::from_ne_bytes(random).max(1);
+    upgrade::set_value(client, "timeline", &timeline).await?;
+    upgrade::set_value(client, "epoch", &epoch.to_string()).await?;
+    Ok((epoch, timeline))
+}

@@ -1,0 +1,312 @@
+//! Connections for reads. Short reads of everybody share a few connections, on which they are
+//! pipelined. Reads that may take long have a connection each while they run: one queue per
+//! account, served in turns, and no account ever has all of them. A thread of their own drives the
+//! connections, so that any task may use them.
+
+use super::connect::{Address, Client};
+use crate::Error;
+use crate::fair::{FairQueue, Tenant};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::time::Timeout;
+
+/// Connections that short reads share.
+const SHARED: usize = 3;
+/// Long reads of accounts that run at the same time. One account has at most half of them.
+const RUNNING: usize = 6;
+/// Long reads of the service itself.
+const SERVICE_RUNNING: usize = 2;
+/// Long reads that may wait; half of them may be of one account.
+const QUEUE: usize = 256;
+/// How long a read may take, the wait included.
+pub const DEADLINE: Duration = Duration::from_secs(5);
+/// The same for a read of the service itself, which no client waits for.
+const SERVICE_DEADLINE: Duration = Duration::from_secs(20);
+/// What a server does not answer within this time after the deadline is lost.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The thread that drives connections. They end with it.
+pub struct Net {
+    handle: Handle,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Net {
+    pub fn start() -> Result<Net, Error> {
+        let failed = |error: std::io::Error| Error::Failed(Box::new(error));
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (handle, (stop, stopped)) = (runtime.handle().clone(), oneshot::channel::<()>());
+        let thread = std::thread::Builder::new()
+            .name("store-read".into())
+            .spawn(move || {
+                let _ = runtime.block_on(stopped);
+            })
+            .map_err(failed)?;
+        Ok(Net { handle, stop: Some(stop), thread: Some(thread) })
+    }
+
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The connections.
+pub struct Pool {
+    address: Address,
+    handle: Handle,
+    shared: Vec<tokio::sync::Mutex<Option<Arc<Client>>>>,
+    next: AtomicUsize,
+    /// Connections for long reads that are idle.
+    idle: Mutex<Vec<Arc<Client>>>,
+    accounts: Arc<Gate>,
+    service: Arc<Gate>,
+}
+
+impl Pool {
+    pub fn new(address: Address, handle: Handle) -> Pool {
+        let shared = (0..SHARED).map(|_| tokio::sync::Mutex::new(None)).collect();
+        let (accounts, service) = (Gate::new(RUNNING), Gate::new(SERVICE_RUNNING));
+        let (next, idle) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        Pool { address, handle, shared, next, idle, accounts, service }
+    }
+
+    async fn connect(&self) -> Result<Client, Error> {
+        let address = self.address.clone();
+        let connecting = self.handle.spawn(async move { address.connect().await });
+        match connecting.await {
+            Ok(Err(Error::Refused(reasons))) => Err(Error::Unavailable(reasons.join(" ").into())),
+            Ok(connected) => connected,
+            Err(_) => Err(Error::Unavailable("the store was closed".into())),
+        }
+    }
+
+    /// With a deadline by the clock of the thread of the connections: the caller's may have none.
+    fn within<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
+        let _entered = self.handle.enter();
+        tokio::time::timeout(limit, work)
+    }
+
+    /// One of the shared connections.
+    async fn client(&self) -> Result<Arc<Client>, Error> {
+        let place = self.next.fetch_add(1, Ordering::Relaxed) % self.shared.len();
+        let mut slot = self.shared[place].lock().await;
+        if let Some(client) = slot.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(client.clone());
+        }
+        let client = Arc::new(self.connect().await?);
+        *slot = Some(client.clone());
+        Ok(client)
+    }
+
+    /// Forgets a shared connection.
+    async fn drop_shared(&self, client: &Arc<Client>) {
+        for slot in &self.shared {
+            let mut slot = slot.lock().await;
+            if slot.as_ref().is_some_and(|known| Arc::ptr_eq(known, client)) {
+                *slot = None;
+            }
+        }
+    }
+
+    /// Runs a short read: statements that each stand for themselves. A read has no effect, so one
+    /// whose connection was lost is tried on another.
+    pub async fn short<T, F>(&self, read: impl Fn(Arc<Client>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let deadline = DEADLINE + GRACE;
+        for last in [false, true] {
+            let client = self.client().await?;
+            let done = match self.within(deadline, read(client.clone())).await {
+                Ok(done) => done,
+                Err(_) => Err(Error::Unavailable("the database does not answer".into())),
+            };
+            match done {
+                Err(error) if is_lost(&error) => {
+                    self.drop_shared(&client).await;
+                    if last {
+                        return Err(error);
+                    }
+                }
+                done => return done,
+            }
+        }
+        Err(Error::Unavailable("there is no connection".into()))
+    }
+
+    /// Runs a read that may take long, in a transaction with one snapshot.
+    pub async fn long<T, F>(
+        &self,
+        tenant: Tenant,
+        read: impl Fn(Arc<Client>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let (gate, limit) = match tenant {
+            Tenant::Service => (&self.service, SERVICE_DEADLINE),
+            Tenant::Account(_) => (&self.accounts, DEADLINE),
+        };
+        let deadline = Instant::now() + limit;
+        let entering = self.within(limit, gate.enter(tenant));
+        let _turn = entering.await.map_err(|_| Error::Timeout)??;
+        for last in [false, true] {
+            let idle = self.idle.lock().pop();
+            let client = match idle.filter(|client| !client.is_closed()) {
+                Some(client) => client,
+                None => Arc::new(self.connect().await?),
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Timeout);
+            }
+            match self.within(left + GRACE, transact(&client, left, &read)).await {
+                Ok(Ok(found)) => {
+                    self.give_back(client);
+                    return Ok(found);
+                }
+                Ok(Err(error)) if is_lost(&error) && !last => {}
+                Ok(Err(error)) => {
+                    if client.batch("ROLLBACK").await.is_ok() {
+                        self.give_back(client);
+                    }
+                    return Err(error);
+                }
+                // The connection is dropped, and the server ends the read by its own limit.
+                Err(_) => return Err(Error::Timeout),
+            }
+        }
+        Err(Error::Unavailable("there is no connection".into()))
+    }
+
+    fn give_back(&self, client: Arc<Client>) {
+        let mut idle = self.idle.lock();
+        if idle.len() < RUNNING + SERVICE_RUNNING {
+            idle.push(client);
+        }
+    }
+}
+
+async fn transact<T, F>(
+    client: &Arc<Client>,
+    left: Duration,
+    read: &impl Fn(Arc<Client>) -> F,
+) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = {}; \
+         SET LOCAL idle_in_transaction_session_timeout = '10s'",
+        left.as_millis().max(1)
+    );
+    client.batch(&begin).await?;
+    let found = read(client.clone()).await?;
+    client.batch("COMMIT").await?;
+    Ok(found)
+}
+
+/// Whether another connection may answer: this one was lost, or has plans of tables that another
+/// node has changed.
+fn is_lost(error: &Error) -> bool {
+    match error {
+        Error::Unavailable(_) => true,
+        Error::Failed(cause) => {
+            let text = cause.to_string();
+            ["0A000", "26000"].iter().any(|state| text.contains(&format!("SQLSTATE {state}")))
+        }
+        _ => false,
+    }
+}
+
+/// Turns of long reads.
+struct Gate {
+    state: Mutex<State>,
+}
+
+struct State {
+    waiting: FairQueue<oneshot::Sender<Turn>>,
+    /// Turns that somebody has.
+    busy: HashMap<Tenant, usize>,
+    idle: usize,
+}
+
+/// The right to run. Dropping it lets the next one in.
+struct Turn {
+    gate: Arc<Gate>,
+    tenant: Tenant,
+}
+
+impl Gate {
+    fn new(idle: usize) -> Arc<Gate> {
+        let state = State { waiting: FairQueue::new(QUEUE), busy: HashMap::new(), idle };
+        Arc::new(Gate { state: Mutex::new(state) })
+    }
+
+    /// Waits for a turn; `Busy` when too many of the same account wait.
+    async fn enter(self: &Arc<Gate>, tenant: Tenant) -> Result<Turn, Error> {
+        let (sender, turn) = oneshot::channel();
+        if !self.state.lock().waiting.push(tenant, sender) {
+            return Err(Error::Busy);
+        }
+        self.serve();
+        turn.await.map_err(|_| Error::Busy)
+    }
+
+    fn serve(self: &Arc<Gate>) {
+        while let Some((tenant, sender)) = self.next() {
+            // Whoever does not wait any more gives it back at once.
+            let _ = sender.send(Turn { gate: self.clone(), tenant });
+        }
+    }
+
+    /// The next one whose account may have a turn: it may hold as many as it leaves idle.
+    fn next(&self) -> Option<(Tenant, oneshot::Sender<Turn>)> {
+        let mut state = self.state.lock();
+        let State { waiting, busy, idle } = &mut *state;
+        let left = idle.checked_sub(1)?;
+        let may =
+            |tenant| tenant == Tenant::Service || busy.get(&tenant).is_none_or(|held| *held < left);
+        loop {
+            let (tenant, sender) = waiting.next(may)?;
+            if sender.is_closed() {
+                continue;
+            }
+            *busy.entry(tenant).or_default() += 1;
+            *idle = left;
+            return Some((tenant, sender));
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock();
+        state.idle += 1;
+        if let Some(held) = state.busy.get_mut(&self.tenant) {
+            *held -= 1;
+            if *held == 0 {
+                state.busy.remove(&self.tenant);
+            }
+        }
+        drop(state);
+        self.gate.serve();
+    }
+}

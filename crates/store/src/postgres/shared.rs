@@ -1,0 +1,199 @@
+//! What the parts of one PostgreSQL store share: where the tables are, and what this node knows of
+//! the commits of others. Holds no connection.
+
+use super::connect::{Address, Cells, Client};
+use super::layout::Table;
+use super::param::params;
+use crate::Error;
+use crate::state::{Clock, State};
+use crate::usage::UsedInAll;
+use model::schema::Builtin;
+use model::version::Versions;
+use model::{CollectionIx, Schema, Scope};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, watch};
+
+/// Outcomes of requests that were in flight at an erasure arrive within this time: attempts end
+/// after half a minute, and the rest allows for a store that failed in the meantime.
+const ERASED_FOR: Duration = Duration::from_secs(600);
+/// Events of other nodes that are looked at one by one. Of more than that, only the newest sequence
+/// is taken over, and everything counts as changed.
+const FOREIGN: i64 = 5_000;
+
+const FOREIGN_EVENTS: &str = "SELECT seq, scope, collection FROM log WHERE seq > $1 AND seq <= $2 \
+    ORDER BY seq LIMIT $3";
+
+pub struct Shared {
+    pub state: Arc<State>,
+    pub address: Address,
+    pub schema: Arc<Schema>,
+    pub versions: Arc<Versions>,
+    pub tables: Vec<Table>,
+    pub cursor_key: [u8; 32],
+    pub epoch: u32,
+    /// As it was when the database was opened.
+    pub usage: UsedInAll,
+    pub clock: Clock,
+    /// The last scope whose timers had their turn.
+    pub timer_turn: AtomicI64,
+    /// When something was last erased, as far as this node knows.
+    pub erased_at: Mutex<Option<Instant>>,
+    /// An erasure of another node may be unfinished.
+    pub erases: AtomicBool,
+    /// Which row of `settled` this node counts in, and its name in `writers`.
+    pub slot: i64,
+    pub node: String,
+    /// The keys of the advisory locks.
+    pub locks: Locks,
+    /// The description of the tables that this node works with; another one in the database means
+    /// that another node has changed them.
+    pub edition: String,
+    /// The timeline of the server's log when this node started, and whether it is another now.
+    timeline: String,
+    pub moved: watch::Sender<bool>,
+    /// Every event up to this one is known here.
+    adopted: AtomicI64,
+    adopting: Mutex<()>,
+    /// The sum of `settled`, as far as it is known.
+    pub settlements: AtomicI64,
+    /// This node has committed: the others are told.
+    pub notify: Notify,
+}
+
+/// Advisory locks of one schema of one database.
+#[derive(Clone, Copy, Debug)]
+pub struct Locks {
+    /// Held by a transaction that appends to the log: sequence, commit and visibility have one
+    /// order.
+    pub log: i64,
+    /// Held while the tables are brought to a schema.
+    pub upgrade: i64,
+    /// Held by the one node that removes what is old, or erases.
+    pub upkeep: i64,
+}
+
+/// What a store has when it opens.
+pub struct Found {
+    pub state: Arc<State>,
+    pub address: Address,
+    pub tables: Vec<Table>,
+    pub cursor_key: [u8; 32],
+    pub epoch: u32,
+    pub usage: UsedInAll,
+    pub clock: Clock,
+    pub node: String,
+    pub slot: i64,
+    pub locks: Locks,
+    pub edition: String,
+    pub timeline: String,
+}
+
+impl Shared {
+    pub fn new(found: Found) -> Arc<Shared> {
+        let Found { state, address, tables, cursor_key, epoch, usage, clock, .. } = found;
+        let adopted = AtomicI64::new(state.newest());
+        Arc::new(Shared {
+            schema: state.schema.clone(),
+            versions: state.versions.clone(),
+            state,
+            address,
+            tables,
+            cursor_key,
+            epoch,
+            usage,
+            clock,
+            timer_turn: AtomicI64::new(i64::MIN),
+            erased_at: Mutex::new(None),
+            erases: AtomicBool::new(false),
+            slot: found.slot,
+            node: found.node,
+            locks: found.locks,
+            edition: found.edition,
+            timeline: found.timeline,
+            moved: watch::Sender::new(false),
+            adopted,
+            adopting: Mutex::new(()),
+            settlements: AtomicI64::new(0),
+            notify: Notify::new(),
+        })
+    }
+
+    /// After a failover to a replica, the log may lack events that this node knows, and go on with
+    /// others of the same numbers. Nothing that this node has in memory holds any more.
+    pub fn check_timeline(&self, timeline: &str) -> Result<(), Error> {
+        if timeline == self.timeline {
+            return Ok(());
+        }
+        if !self.moved.send_replace(true) {
+            let (before, now) = (&self.timeline, timeline);
+            tracing::error!(%before, %now, "the database has failed over: this node starts again");
+        }
+        Err(Error::Unavailable(
+            "the database has failed over to a replica, and this node must start again".into(),
+        ))
+    }
+
+    pub fn erased_lately(&self) -> bool {
+        self.erased_at.lock().is_some_and(|at| at.elapsed() < ERASED_FOR)
+    }
+
+    pub fn note_erasure(&self) {
+        *self.erased_at.lock() = Some(Instant::now());
+    }
+
+    /// Every event up to this one is known here.
+    pub fn adopted(&self) -> i64 {
+        self.adopted.load(Ordering::Acquire)
+    }
+
+    /// Takes note of the own commit: everything up to it is known.
+    pub fn committed(&self, newest: i64) {
+        self.adopted.fetch_max(newest, Ordering::AcqRel);
+    }
+
+    /// Takes over what other nodes committed up to an event that the connection sees. Returns
+    /// whether an erasure is among it.
+    pub async fn adopt(&self, client: &Client, upto: i64) -> Result<bool, Error> {
+        let from = self.adopted();
+        if upto <= from {
+            return Ok(false);
+        }
+        let most = FOREIGN.min(upto - from);
+        let rows = client.query(FOREIGN_EVENTS, params![from, upto, FOREIGN + 1]).await?;
+        let mut touched: Vec<(Scope, CollectionIx, i64)> = Vec::with_capacity(most as usize);
+        let mut erases = false;
+        for row in &rows {
+            let (seq, scope): (i64, i64) = (row.cell(0)?, row.cell(1)?);
+            let Some(ix) = self.schema.find(row.cell(2)?) else { continue };
+            erases |= self.schema.collections[ix].builtin == Some(Builtin::Erasure);
+            touched.push((Scope(scope), ix, seq));
+        }
+        if erases {
+            self.note_erasure();
+        }
+        // First the sequences, then the wake-up.
+        let _one = self.adopting.lock();
+        match rows.len() as i64 > FOREIGN {
+            true => {
+                erases = true;
+                self.state.adopt(upto);
+            }
+            false => self.state.publish_foreign(&touched, upto),
+        }
+        self.adopted.fetch_max(upto, Ordering::AcqRel);
+        Ok(erases)
+    }
+
+    /// Takes over how many settlements there were.
+    pub fn note_settlements(&self, sum: i64) {
+        let before = self.settlements.fetch_max(sum, Ordering::AcqRel);
+        if sum > before {
+            self.state.settled.send_modify(|count| *count += 1);
+            // A request to try a delivery again counts as a settlement.
+            self.state.retry_requests.send_modify(|count| *count += 1);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What nodes share besides leases: presence, ephemeral messages, budgets of requests.
+
+use crate::bed::{LEASE, bed, until};
+use model::{Scope, Timestamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::cluster::{BudgetRequest, Cluster, PresentHere, Relayed};
+use store::postgres::cluster::PostgresCluster;
+use tokio::time::timeout;
+
+const HERE: Scope = Scope(20);
+
+fn here(connections: usize) -> Option<PresentHere> {
+    Some(PresentHere { connections, since: Timestamp(5) })
+}
+
+async fn online(node: &PostgresCluster, scope: Scope) -> Vec<(String, usize)> {
+    let (users, total) = node.present(scope, 100).await.unwrap().unwrap();
+    assert_eq!(users.len(), total);
+    users.into_iter().map(|one| (one.user, one.connections)).collect()
+}
+
+/// The messages that a node receives within a moment.
+async fn heard(node: &PostgresCluster) -> Vec<Relayed> {
+    let mut all = Vec::new();
+    while let Ok(more) = timeout(Duration::from_millis(400), node.relayed()).await {
+        all.extend(more);
+    }
+    all
+}
+
+fn announced(user: &str, online: bool) -> Relayed {
+    Relayed::Online { scope: HERE, user: user.to_owned(), online }
+}
+
+async fn two(bed: &crate::bed::Bed) -> [Arc<PostgresCluster>; 2] {
+    let (one, two) = (bed.node().await, bed.node().await);
+    until("they know each other", || one.live_nodes() == 2 && two.live_nodes() == 2).await;
+    [one, two]
+}
+
+#[tokio::test]
+async fn users_of_all_nodes_are_listed_and_announced_once() {
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    one.set_present(HERE, "ann", here(2));
+    two.set_present(HERE, "bob", here(1));
+    two.set_present(Scope(21), "eve", here(1));
+    let both = [("ann".to_owned(), 2), ("bob".to_owned(), 1)];
+    // A node sees its own changes at once.
+    assert!(online(&one, HERE).await.contains(&both[0]));
+    assert!(online(&two, HERE).await.contains(&both[1]));
+    assert_eq!(online(&one, HERE).await, both);
+    for node in [&one, &two] {
+        let mut all = heard(node).await;
+        all.retain(|one| matches!(one, Relayed::Online { scope, .. } if *scope == HERE));
+        all.sort_by_key(|one| format!("{one:?}"));
+        assert_eq!(all, [announced("ann", true), announced("bob", true)]);
+    }
+    // A second connection elsewhere, and the end of the first: nobody came or went.
+    two.set_present(HERE, "ann", here(3));
+    assert_eq!(online(&two, HERE).await[0], ("ann".to_owned(), 5));
+    one.set_present(HERE, "ann", None);
+    assert_eq!(online(&one, HERE).await[0], ("ann".to_owned(), 3));
+    assert_eq!(heard(&two).await, []);
+    two.set_present(HERE, "ann", None);
+    assert_eq!(online(&two, HERE).await.len(), 1);
+    for node in [&one, &two] {
+        assert_eq!(heard(node).await, [announced("ann", false)]);
+    }
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn users_of_a_dead_node_leave_and_those_of_a_database_that_forgot_them_stay() {
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    one.set_present(HERE, "ann", here(1));
+    one.set_present(HERE, "bob", here(1));
+    two.set_present(HERE, "bob", here(1));
+    assert_eq!(online(&one, HERE).await.len(), 2);
+    heard(&two).await;
+    one.crash();
+    let begun = Instant::now();
+    assert_eq!(timeout(2 * LEASE, two.relayed()).await.unwrap(), [announced("ann", false)]);
+    assert!(begun.elapsed() < 2 * LEASE);
+    assert_eq!(online(&two, HERE).await, [("bob".to_owned(), 1)]);
+    // A crash of the database empties the unlogged tables and ends all connections.
+    bed.client.batch("TRUNCATE restive_presence").await.unwrap();
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> \
+                  pg_backend_pid() AND query LIKE '%restive_presence%'";
+    bed.client.batch(others).await.unwrap();
+    let begun = Instant::now();
+    loop {
+        if let Ok(Some((users, _))) = two.present(HERE, 10).await
+            && users.len() == 1
+        {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "bob is back");
+        // waits for: the connection to be opened again
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn messages_reach_every_other_node_once_and_not_the_one_that_sent_them() {
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    let three = bed.node().await;
+    until("all know all", || [&one, &two, &three].iter().all(|node| node.live_nodes() == 3)).await;
+    let message = |number: usize| Relayed::Typing {
+        scope: HERE,
+        about: number.is_multiple_of(2).then(|| format!("rec\0_{number}")),
+        members: format!("\"user\":\"ann\",\"data\":{number}"),
+    };
+    let begun = Instant::now();
+    one.relay(message(0));
+    assert_eq!(timeout(LEASE, two.relayed()).await.unwrap(), [message(0)]);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_millis(200), "{took:?}: the notification wakes the reader");
+    (1..600).for_each(|number| one.relay(message(number)));
+    two.relay(message(1000));
+    let all: Vec<Relayed> = (0..600).map(message).collect();
+    let mut third = heard(&three).await;
+    let place = third.iter().position(|one| *one == message(1000)).unwrap();
+    third.remove(place);
+    assert_eq!(third, all);
+    assert_eq!(heard(&two).await, all[1..]);
+    assert_eq!(heard(&one).await, [message(1000)]);
+    for node in [one, two, three] {
+        node.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn nodes_never_take_more_than_the_budget_of_a_window() {
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    let request = |window: u64, wanted: u32| BudgetRequest {
+        key: "key_1".to_owned(),
+        window,
+        length: Duration::from_secs(60),
+        limit: 1000,
+        wanted,
+    };
+    let take = async |node: &PostgresCluster| {
+        let mut all = 0;
+        loop {
+            let taken = node.take_budget(request(3, 7)).await.unwrap();
+            all += taken.granted;
+            if taken.granted == 0 {
+                assert_eq!(taken.left, 0);
+                return all;
+            }
+        }
+    };
+    let (first, second) = tokio::join!(take(&one), take(&two));
+    assert_eq!(first + second, 1000);
+    assert!(first > 0 && second > 0, "{first} and {second}");
+    let taken = one.take_budget(request(4, 5000)).await.unwrap();
+    assert_eq!((taken.granted, taken.left), (1000, 0), "the next window, and no more than it has");
+    // While the database cannot answer, each question fails in its time.
+    bed.client.batch("BEGIN; LOCK TABLE restive_budgets IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let begun = Instant::now();
+    assert!(one.take_budget(request(5, 5)).await.is_err());
+    assert!(begun.elapsed() < LEASE, "{:?}", begun.elapsed());
+    bed.client.batch("ROLLBACK").await.unwrap();
+    one.stop().await;
+    two.stop().await;
+}

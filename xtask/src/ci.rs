@@ -75,7 +75,7 @@ pub fn clients(is_long: bool) -> Result<()> {
     summary.finish()
 }
 
-/// What others do with the OpenAPI document: a linter, and clients from three generators.
+/// What others do with the OpenAPI document: linters, and clients from three generators.
 pub fn contracts() -> Result<()> {
     let mut summary = Summary::default();
     let tools = summary.step("install what reads the contract", || {
@@ -91,6 +91,7 @@ pub fn contracts() -> Result<()> {
         let contracts = summary.step("fetch /openapi.json", || Contracts::new(&tools, &server));
         if let Some(contracts) = contracts {
             summary.step("redocly", || contracts.redocly());
+            summary.step("vacuum", || contracts.vacuum());
             summary.step("openapi-typescript and @hey-api/openapi-ts", || contracts.typescript());
             summary.step("openapi-python-client", || contracts.python());
         }
@@ -147,6 +148,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         Some("wire") => judge::install_rivals()?,
         Some("live") => judge::install_broadcaster()?,
         Some("proxy") => judge::install_proxies()?,
+        Some("cluster") => return postgres::bench(arguments),
         // One of many scenarios counts instructions, and reports if it cannot.
         Some("api") if wants(arguments, "versions") => {
             if let Err(error) = judge::install_counter() {
@@ -155,8 +157,7 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         }
         _ => {}
     }
-    run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
-    let release = target_dir()?.join("release");
+    let release = release_build()?;
     let mut command = std::process::Command::new(release.join("bench"));
     command.args(arguments);
     const OF_THE_SERVER: [&str; 7] =
@@ -165,6 +166,12 @@ pub fn bench(arguments: &[String]) -> Result<()> {
         command.arg("--server").arg(release.join("restive"));
     }
     run(&mut command)
+}
+
+/// Builds server and bench for release, and returns the folder with both.
+pub fn release_build() -> Result<PathBuf> {
+    run(&mut cargo(["build", "--release", "--locked", "-p", "restive", "-p", "bench"]))?;
+    Ok(target_dir()?.join("release"))
 }
 
 /// Whether a bench with these arguments runs that scenario.

@@ -37,9 +37,9 @@ usage: cargo xtask COMMAND
   judge soak [--minutes N]  a mixed load for 10 minutes; memory, descriptors and gauges come back
   clients [--long]          packs clients/typescript and clients/python and tests the packages
                             against the real server; --long kills provider and receiver 50 times
-  contracts                 lints the OpenAPI document with Redocly, generates clients of it with
-                            openapi-typescript, @hey-api/openapi-ts and openapi-python-client,
-                            and uses them against the real server
+  contracts                 lints the OpenAPI document with Redocly and vacuum, generates
+                            clients of it with openapi-typescript, @hey-api/openapi-ts and
+                            openapi-python-client, and uses them against the real server
   dist [--debug]            archives, Debian packages and the context of a container image in
                             target/dist, each tried as far as this machine allows; --debug
                             packages the debug build
@@ -58,6 +58,8 @@ usage: cargo xtask COMMAND
   bench receive [--quick] [--only NAME] [--json FILE]
                             `restive receive` against bare hyper; `--only kills` kills provider
                             and receiver 50 times
+  bench cluster [--quick] [--only NAME] [--json FILE]
+                            two nodes on one PostgreSQL against pgbench, in one run
   deny                      licences, bans and sources of the dependencies
 ";
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::ci::TEST_LIMIT;
+use crate::ci::{TEST_LIMIT, release_build};
 use crate::judge;
 use crate::process::{cargo, output, run, run_within};
 
@@ -107,6 +107,16 @@ impl Drop for Postgres {
         }
         let _ = fs::remove_dir_all(&self.data);
     }
+}
+
+/// `bench cluster`, on a server of its own.
+pub fn bench(arguments: &[String]) -> Result<()> {
+    let release = release_build()?;
+    let server = Postgres::start()?;
+    let mut command = Command::new(release.join("bench"));
+    command.args(arguments).arg("--server").arg(release.join("restive"));
+    command.arg("--database").arg(&server.url).arg("--dir").arg(&server.programs);
+    run(&mut command)
 }
 
 fn stop(programs: &Path, data: &Path) -> Result<()> {

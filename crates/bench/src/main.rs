@@ -6,6 +6,7 @@
 //! `bench wire` holds our HTTP server alone, as `bench bare-wire`, against the bare one.
 //! `bench proxy` holds `restive proxy` against nginx and HAProxy.
 //! `bench receive` holds `restive receive` against hyper that only reads.
+//! `bench cluster` holds two nodes on one PostgreSQL against pgbench.
 
 mod api;
 mod bare_http;
@@ -14,6 +15,7 @@ mod bare_receive;
 mod bare_sqlite;
 mod bare_webhooks;
 mod bare_wire;
+mod cluster;
 mod count;
 mod disk;
 mod entropy;
@@ -50,6 +52,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench wire [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench proxy --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench receive --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
+       bench cluster --server FILE --database URL --dir DIR [--quick] [--only NAME] [--json FILE]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-live
        bench bare-receive
@@ -67,8 +70,10 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
                   stalled reconnect latency;
                   of wire: get threads h2 idle idle-tls idle-stream h3 large;
                   of proxy: get tls h2 large idle cached coalesce fanout reload failover;
+                  of cluster: create get latency;
                   of receive: post-64 post-256 kills (kills only if it is named);
                   of storm: see the names it prints
+  --database URL  of a PostgreSQL server, and --dir the folder of its programs
   --json FILE     the table once more, for programs
   --minutes N     length of the soak, 10 unless told
   --no-pin        do not pin the server to core 0 and the load to core 1
@@ -100,6 +105,7 @@ fn dispatch() -> Result<bool> {
         "wire" => wire::run(&options),
         "proxy" => proxy::run(&options),
         "receive" => receive::run(&options),
+        "cluster" => cluster::run(&options),
         "storm" => storm::run(&options),
         "soak" => storm::soak::run(&options),
         "bare-backend" => proxy::backend::run(&options).map(|()| true),

@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 #[derive(Debug, Clone)]
 pub struct Options {
     pub server: Option<PathBuf>,
+    /// The address of a PostgreSQL database.
+    pub database: Option<String>,
     pub quick: bool,
     pub only: Option<String>,
     pub json: Option<PathBuf>,
@@ -31,6 +33,7 @@ impl Options {
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
         let mut options = Self {
             server: None,
+            database: None,
             quick: false,
             only: None,
             json: None,
@@ -53,6 +56,7 @@ impl Options {
                 "--multi-thread" => options.multi_thread = true,
                 "--no-pin" => options.pin = false,
                 "--server" => options.server = Some(value()?.into()),
+                "--database" => options.database = Some(value()?),
                 "--only" => options.only = Some(value()?),
                 "--json" => options.json = Some(value()?.into()),
                 "--listen" => options.listen = Some(value()?),

@@ -68,7 +68,14 @@ impl<'a> Stage<'a> {
         Service::start(self.serve(self.pinning.command(&self.server), data, schema))
     }
 
-    /// The same, with its instructions counted: dozens of times slower.
+    /// A node on this database; `data` is what is its own.
+    pub fn node(&self, data: &Path, schema: Option<&Path>, database: &str) -> Result<Service> {
+        let mut command = self.serve(self.pinning.command(&self.server), data, schema);
+        command.env("RESTIVE_DATABASE", database);
+        Service::start(command)
+    }
+
+    /// The server, with its instructions counted: dozens of times slower.
     pub fn restive_counted(&self, data: &Path, schema: Option<&Path>) -> Result<Counted> {
         let folder = self.folder("counts")?;
         let valgrind = self.pinning.command(Path::new("valgrind"));

@@ -2,7 +2,7 @@
 
 use super::errors::{self, Facets};
 use super::names::{ACCOUNT, ACCOUNT_CHANGE, ACCOUNT_LIST, ACCOUNT_NAME, NEW_KEY, Names, ROLL};
-use super::operation::{JSON, Operation, SERVICE_TAG, answer};
+use super::operation::{self, JSON, Operation, SERVICE_TAG, answer};
 use super::requests::{self, TEXT};
 use super::{parameters, reference};
 use crate::admin::{DIGEST, MAX_NAME_CHARS, MAX_OVERLAP_HOURS, MAX_SCOPES};
@@ -86,12 +86,7 @@ fn operation(
     parameters.push(parameters::shared("RestiveVersion"));
     let mut responses = errors::responses(facets);
     responses.insert(status.to_owned(), shown);
-    let body = body.map(|name| {
-        json!({
-            "required": name != ROLL,
-            "content": { JSON: { "schema": reference("schemas", name) } },
-        })
-    });
+    let body = body.map(|name| operation::body("The fields.", &[JSON], name, name != ROLL));
     let operation = Operation {
         id: id.to_owned(),
         summary: summary.to_owned(),

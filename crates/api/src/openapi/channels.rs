@@ -6,7 +6,7 @@ use super::errors::{self, Facets};
 use super::names::{
     EVENT_PATTERN, LIVE_TYPE, Names, POSITION, PRESENCE, PRESENCE_LIST, TOKEN, TOKEN_REQUEST,
 };
-use super::operation::{JSON, Operation, answer, unchanged_list};
+use super::operation::{JSON, Operation, answer, body, unchanged_list};
 use super::{headers, parameters, reference};
 use crate::route::{self, Channel};
 use crate::token;
@@ -308,10 +308,7 @@ fn tokens() -> Value {
                       and open connections end with it."
             .to_owned(),
         parameters: vec![parameters::shared("RestiveVersion")],
-        body: Some(json!({
-            "required": false,
-            "content": { JSON: { "schema": reference("schemas", TOKEN_REQUEST) } },
-        })),
+        body: Some(body("What the token allows.", &[JSON], TOKEN_REQUEST, false)),
         responses,
     };
     operation.into_value(TAG)

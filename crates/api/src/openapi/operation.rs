@@ -36,6 +36,14 @@ impl Operation {
     }
 }
 
+/// A request body of one schema, in each of the media types.
+pub fn body(about: &str, types: &[&str], component: &str, required: bool) -> Value {
+    let schema = json!({ "schema": reference("schemas", component) });
+    let content: Map<String, Value> =
+        types.iter().map(|name| ((*name).to_owned(), schema.clone())).collect();
+    json!({ "description": about, "required": required, "content": content })
+}
+
 pub fn answer(description: &str, more: &[&str], schema: Value) -> Value {
     let mut answer =
         json!({ "description": description, "content": { JSON: { "schema": schema } } });

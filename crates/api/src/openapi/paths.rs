@@ -4,7 +4,7 @@
 use super::errors::{self, Facets};
 use super::names::{self, Names, pascal};
 use super::operation::{
-    JSON, Operation, SERVICE_TAG, answer, unchanged, unchanged_components, unchanged_list,
+    JSON, Operation, SERVICE_TAG, answer, body, unchanged, unchanged_components, unchanged_list,
 };
 use super::{activity, admin, channels, parameters, reference, versions};
 use model::schema::{Action, Builtin, Collection, CollectionIx, Field, Native, OnDelete, Schema};
@@ -194,7 +194,7 @@ impl<'a> RoutedCollection<'a> {
                  the request can be repeated safely."
             ),
             parameters: vec![parameters::shared(parameters::idempotency_key_name(needs_key))],
-            body: Some(body(&[JSON], &self.names.create(self.index), true)),
+            body: Some(body("The new record.", &[JSON], &self.names.create(self.index), true)),
             responses,
         })
     }
@@ -231,7 +231,7 @@ impl<'a> RoutedCollection<'a> {
                  null. Fields that the service assigns may be sent back unchanged."
             ),
             parameters: vec![self.if_match()],
-            body: Some(body(&[JSON], &self.names.create(self.index), true)),
+            body: Some(body("The whole record.", &[JSON], &self.names.create(self.index), true)),
             responses,
         })
     }
@@ -254,7 +254,7 @@ impl<'a> RoutedCollection<'a> {
                 self.if_match(),
                 parameters::shared(parameters::idempotency_key_name(false)),
             ],
-            body: Some(body(types, &self.names.update(self.index), true)),
+            body: Some(body("The fields to change.", types, &self.names.update(self.index), true)),
             responses,
         })
     }
@@ -346,7 +346,8 @@ impl<'a> RoutedCollection<'a> {
                 self.if_match(),
                 parameters::shared(parameters::idempotency_key_name(needs_key)),
             ],
-            body: (!action.params.is_empty()).then(|| body(&[JSON], &params, required)),
+            body: (!action.params.is_empty())
+                .then(|| body("The parameters.", &[JSON], &params, required)),
             responses,
         })
     }
@@ -432,14 +433,6 @@ impl<'a> RoutedCollection<'a> {
             Some((id.clone(), json!({ "operationId": id, "requestBody": body })))
         })
     }
-}
-
-fn body(types: &[&str], component: &str, required: bool) -> Value {
-    let content: Map<String, Value> = types
-        .iter()
-        .map(|name| ((*name).to_owned(), json!({ "schema": reference("schemas", component) })))
-        .collect();
-    json!({ "required": required, "content": content })
 }
 
 /// Each name once: an older version may have one word for several states.

@@ -2,7 +2,7 @@
 //! headers of a delivery and the effect of each response. The types of one collection share them.
 
 use super::names::Names;
-use super::operation::{JSON, Operation};
+use super::operation::{self, JSON, Operation};
 use super::{events, parameters, reference};
 use model::schema::{Builtin, Schema};
 use model::webhook::catalogue::{About, EventKind};
@@ -113,10 +113,7 @@ fn delivery(schema: &Schema, names: &Names, kind: &EventKind<'_>) -> Value {
              signature over the bytes of the body, respond at once, then do the work."
         ),
         parameters: SIGNATURES.into_iter().map(parameters::shared).collect(),
-        body: Some(json!({
-            "required": true,
-            "content": { JSON: { "schema": reference("schemas", &body) } },
-        })),
+        body: Some(operation::body("The event.", &[JSON], &body, true)),
         responses: Map::from_iter(responses),
     };
     let mut value = operation.into_value(&schema.collections[tag].name);

@@ -1,7 +1,7 @@
 //! `bench api`: the scenarios, their order, and what they share: the servers and the length of
 //! runs. Each scenario measures and then adds rows and bars to the report.
 
-mod books;
+pub mod books;
 mod idle;
 mod million;
 mod reads;

@@ -139,10 +139,13 @@ fn a_paused_reader_still_gets_the_closing_message_of_a_stopping_server() {
     assert_eq!(server.wait(), 0);
     assert!(!server.log.lock().unwrap().contains("cut off"));
     let place = blocks.iter().rev().find_map(|block| block.id.clone()).unwrap();
-    let server = quick().on(&server.folder).go();
-    let mut rest = Events::open_from(&server, target, Some(&place));
     let heard = blocks.iter().filter(|block| block.is("message")).count();
-    assert_eq!(heard + rest.texts_until(LAST).len(), 401);
+    // Whether the rest was sent in the three seconds of the stop depends on the machine.
+    if heard < 401 {
+        let server = quick().on(&server.folder).go();
+        let mut rest = Events::open_from(&server, target, Some(&place));
+        assert_eq!(heard + rest.texts_until(LAST).len(), 401);
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::live_client::{
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const WRITERS: usize = 4;
@@ -27,17 +27,12 @@ pub fn quick() -> Server {
 
 /// Far more than the sockets and the memory of the newest events hold together.
 pub fn flood(server: &Server, count: usize, written: &AtomicUsize) {
-    pour(server, |number| number < count / WRITERS, written);
-}
-
-/// The same, while each writer may continue.
-fn pour(server: &Server, goes_on: impl Fn(usize) -> bool + Sync, written: &AtomicUsize) {
     let filler = "x".repeat(3_900);
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
-            let (filler, goes_on) = (&filler, &goes_on);
+            let filler = &filler;
             scope.spawn(move || {
-                for number in (0..).take_while(|number| goes_on(*number)) {
+                for number in 0..count / WRITERS {
                     write(server, &format!("{writer} {number} {filler}"));
                     written.fetch_add(1, Relaxed);
                 }
@@ -144,51 +139,56 @@ fn a_stream_whose_client_reads_nothing_is_closed_and_can_be_resumed() {
     assert_eq!(heard.len() + rest.len(), COUNT + 2);
 }
 
-/// Reads slowly while messages are written, too slowly to catch up with the log, until the server
-/// closes the connection. Returns the number of messages written.
-fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) -> usize {
+/// Far more messages than are read at the pace of `sip_until_given_up` before the server closes the
+/// connection.
+const BACKLOG: usize = 6_000;
+
+/// Reads too slowly to catch up with the log, until the server closes the connection.
+fn sip_until_given_up(server: &Server, mut sip: impl FnMut()) {
     // For some 16 KiB, four messages. The system wakes a writer when a third of its buffer of up to
     // 4 MiB is free: at this rate long before the server considers the client stalled.
     const SIP: Duration = Duration::from_millis(50);
-    // More than that rate reads in the available time.
-    const MOST: usize = 6_000 / WRITERS;
-    let (over, written) = (AtomicBool::new(false), AtomicUsize::new(0));
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let pouring =
-            scope.spawn(|| pour(server, |number| number < MOST && !over.load(Relaxed), &written));
         let watching = scope.spawn(|| {
             while figures(server)["restive_live_slow_total"] == 0.0 {
                 assert!(began.elapsed() < Duration::from_secs(240), "nobody minds");
                 std::thread::sleep(SIP); // waits for: the next look at the figures
             }
-            over.store(true, Relaxed);
         });
         let mut sips = 0;
         // Nothing else may delay the next read: a client that reads nothing is closed.
-        while !(pouring.is_finished() && watching.is_finished()) {
+        while !watching.is_finished() {
             let ahead = (SIP * sips).saturating_sub(began.elapsed());
             std::thread::sleep(ahead); // waits for: its own pace
             sip();
             sips += 1;
         }
     });
-    written.into_inner()
+}
+
+/// A server whose log has the backlog, and the position before it.
+fn behind() -> (Server, String) {
+    let server = hurried(quick_start(), 20).go();
+    let begin = server.get("/v1/books").header("x-stream-position").unwrap().to_owned();
+    flood(&server, BACKLOG, &AtomicUsize::new(0));
+    (server, begin)
 }
 
 /// Ten minutes of server time.
 #[test]
 fn a_stream_that_never_catches_up_is_closed_and_resumes_without_loss() {
-    let server = hurried(quick_start(), 20).go();
-    let mut slow = Events::open_narrow(&server, "/api/events?types=message");
-    let count = sip_until_given_up(&server, || slow.sip());
+    let (server, begin) = behind();
+    let target = format!("/api/events?types=message&since={begin}");
+    let mut slow = Events::open_narrow(&server, &target);
+    sip_until_given_up(&server, || slow.sip());
     let blocks = slow.rest();
     let closing = blocks.last().unwrap();
     assert!(closing.is("stream.closing"), "{closing:?}");
     assert_eq!(closing.json(), json!({ "reason": "slow_resume" }));
     let id = |block: &Block| block.json()["id"].as_i64().unwrap();
     let mut ids: Vec<i64> = blocks.iter().filter(|block| block.is("message")).map(id).collect();
-    assert!(!ids.is_empty() && ids.len() < count, "{} messages", ids.len());
+    assert!(!ids.is_empty() && ids.len() < BACKLOG, "{} messages", ids.len());
     let place = blocks.iter().rev().find_map(|block| block.id.as_deref());
     let mut resumed = Events::open_from(&server, "/api/events?types=message", place);
     let all: Vec<i64> = committed(&server).into_iter().map(|(id, _)| id).collect();
@@ -201,10 +201,10 @@ fn a_stream_that_never_catches_up_is_closed_and_resumes_without_loss() {
 /// Ten minutes of server time.
 #[test]
 fn a_socket_that_never_catches_up_is_closed_and_resumes_without_loss() {
-    let server = hurried(quick_start(), 20).go();
-    let mut slow = Socket::open_narrow(&server, "/ws?types=message");
+    let (server, begin) = behind();
+    let mut slow = Socket::open_narrow(&server, &format!("/ws?types=message&since={begin}"));
     // It reads slowly and sends: neither stalled nor silent.
-    let count = sip_until_given_up(&server, || {
+    sip_until_given_up(&server, || {
         slow.sip();
         slow.send(PONG, b"").unwrap();
     });
@@ -221,10 +221,10 @@ fn a_socket_that_never_catches_up_is_closed_and_resumes_without_loss() {
         }
     };
     assert_eq!(closed, [&4102u16.to_be_bytes()[..], b"slow_resume"].concat());
-    assert!(!ids.is_empty() && ids.len() < count, "{} messages", ids.len());
+    assert!(!ids.is_empty() && ids.len() < BACKLOG, "{} messages", ids.len());
     let since = ids.last().unwrap();
     let mut resumed = Events::open(&server, &format!("/api/events?types=message&since={since}"));
-    assert_eq!(ids.len() + resumed.texts_until(LAST).len(), count + 1);
+    assert_eq!(ids.len() + resumed.texts_until(LAST).len(), BACKLOG + 1);
 }
 
 /// Reads until the last message has arrived completely; returns the ids.

@@ -1,6 +1,7 @@
 //! A store in a folder of its own for this crate's inner tests, and short ways to write.
 
 use super::SqliteStore;
+use crate::options::Options;
 use crate::{Error, Records};
 use model::id::Entropy;
 use model::parse;
@@ -13,6 +14,8 @@ use std::time::Duration;
 
 pub const HERE: Scope = Scope(20);
 pub const THERE: Scope = Scope(30);
+/// When everything happens.
+pub const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
 pub struct Bed {
     pub store: Arc<SqliteStore>,
@@ -25,7 +28,10 @@ impl Bed {
     pub fn new(schema: &str) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let schema = Arc::new(parse::parse(schema).unwrap());
-        let store = SqliteStore::open(&folder.path().join("data.db"), schema).unwrap();
+        // The time of the writes: otherwise upkeep would remove what they left years ago.
+        let options = Options { clock: Arc::new(|| NOW), ..Options::default() };
+        let store =
+            SqliteStore::open_with(&folder.path().join("data.db"), schema, options).unwrap();
         Bed { store, _folder: folder }
     }
 
@@ -54,7 +60,7 @@ impl Bed {
             precondition: Precondition::None,
             idempotency: None,
             cause: Cause::default(),
-            now: Timestamp(1_700_000_000_000),
+            now: NOW,
             entropy: Entropy(entropy),
         }
     }

@@ -1,12 +1,12 @@
 //! The pipeline gives the same result whether writes are loaded one by one or all at once: the
 //! overlay stands for effects that are not written yet.
 
-use super::super::testbed::{Bed, HERE, THERE};
+use super::super::testbed::{Bed, HERE, NOW, THERE};
 use super::super::{connection, log};
 use super::*;
 use crate::commit::{Commit, WriteResult};
+use model::Write;
 use model::write::{Change, Committed, Idempotency, Response};
-use model::{Timestamp, Write};
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
@@ -149,8 +149,7 @@ fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<WriteResult> {
     connection.execute_batch("BEGIN IMMEDIATE").unwrap();
     let newest = log::newest(&connection).unwrap();
     let rows = SqliteRows { connection: &connection, shared };
-    let steady = Timestamp(1_700_000_000_000);
-    let mut commit = Commit::new(rows, &shared.schema, &shared.versions, newest, steady);
+    let mut commit = Commit::new(rows, &shared.schema, &shared.versions, newest, NOW);
     let writes: Vec<&Write> = writes.iter().collect();
     let outcomes = commit.apply(&writes).unwrap();
     connection.execute_batch("COMMIT").unwrap();

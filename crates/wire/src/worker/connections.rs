@@ -115,12 +115,15 @@ impl Worker {
         let deadline = Instant::now() + self.limits.drain_timeout;
         let handshakes_end = sleep(self.limits.linger_timeout);
         tokio::pin!(handshakes_end);
+        // Not `is_elapsed`: that may become true between two turns of the loop.
+        let mut waits_for_handshakes = true;
         let emptied = async {
             while !connections.links.borrow().is_empty() {
                 tokio::select! {
                     () = connections.emptied.notified() => {}
                     _ = clock.tick() => self.check_connections(),
-                    () = &mut handshakes_end, if !handshakes_end.is_elapsed() => {
+                    () = &mut handshakes_end, if waits_for_handshakes => {
+                        waits_for_handshakes = false;
                         // A client that has not finished by now would not send a request in time.
                         connections.handshakes.borrow().values().for_each(AbortHandle::abort);
                         self.awaits_first_requests.set(false);

@@ -27,10 +27,14 @@ pub fn test() -> Result<()> {
     let installing_autobahn = Background::start("install Autobahn's fuzzing client", || {
         Tools::new(tools_dir()?).autobahn().map(drop)
     });
+    let installing_contracts = Background::start("install what reads the contract", || {
+        Tools::new(tools_dir()?).install_contracts()
+    });
     summary.step("build", build);
     // Before the tests, because some of them use the installed verifiers.
     let tools = summary.join(installing);
     summary.join(installing_autobahn);
+    summary.join(installing_contracts);
     summary.step("cargo test --workspace", cargo_test);
     // The judges of the HTTP contract use one core and tolerate others on it.
     let judging = std::thread::spawn({
@@ -88,16 +92,21 @@ pub fn contracts() -> Result<()> {
         start_server(&target_dir()?)
     });
     if let (Some(tools), Some(mut server)) = (tools, server) {
-        let contracts = summary.step("fetch /openapi.json", || Contracts::new(&tools, &server));
-        if let Some(contracts) = contracts {
-            summary.step("redocly", || contracts.redocly());
-            summary.step("vacuum", || contracts.vacuum());
-            summary.step("openapi-typescript and @hey-api/openapi-ts", || contracts.typescript());
-            summary.step("openapi-python-client", || contracts.python());
-        }
+        contract_readers(&mut summary, &tools, &server);
         summary.step("SIGTERM ends the server with 0", || server.terminate());
     }
     summary.finish()
+}
+
+/// Linters of the OpenAPI document, and generators of clients that then use the server.
+fn contract_readers(summary: &mut Summary, tools: &Tools, server: &Server) {
+    let contracts = summary.step("fetch /openapi.json", || Contracts::new(tools, server));
+    if let Some(contracts) = contracts {
+        summary.step("redocly", || contracts.redocly());
+        summary.step("vacuum", || contracts.vacuum());
+        summary.step("openapi-typescript and @hey-api/openapi-ts", || contracts.typescript());
+        summary.step("openapi-python-client", || contracts.python());
+    }
 }
 
 /// The judges alone, each in full.
@@ -207,7 +216,12 @@ fn tools_dir() -> Result<PathBuf> {
 }
 
 fn install_tools(summary: &mut Summary) -> Option<Tools> {
-    summary.step("install the judges and verifiers", || Tools::install(tools_dir()?))
+    let install = || {
+        let tools = Tools::install(tools_dir()?)?;
+        tools.install_contracts()?;
+        Ok(tools)
+    };
+    summary.step("install the judges and verifiers", install)
 }
 
 fn judges(summary: &mut Summary, tools: Option<&Tools>) {
@@ -228,7 +242,8 @@ fn judges(summary: &mut Summary, tools: Option<&Tools>) {
         }
         return;
     };
-    let document = summary.step("fetch /openapi.json", || server.save("openapi.json"));
+    contract_readers(summary, tools, &server);
+    let document = summary.step("save /openapi.json", || server.save("openapi.json"));
     match document {
         Some(document) => {
             summary.step(JUDGES[0], || judge::spec_validator(tools, &document));

@@ -2,7 +2,7 @@
 
 use super::errors::{self, Facets};
 use super::names::{ACCOUNT, ACCOUNT_UPDATE, COLLECTION_USAGE, FIELD_USAGE, USAGE, USAGE_LIST};
-use super::operation::{JSON, Operation, SERVICE_TAG, answer};
+use super::operation::{JSON, Operation, SERVICE_TAG, answer, body};
 use super::{parameters, reference};
 use crate::route::Own;
 use model::schema::Schema;
@@ -71,10 +71,7 @@ fn move_pin() -> Value {
     responses.insert("200".into(), shown);
     let about = "Pins the account to a version: requests that name no version use it from now on. \
                  An account is pinned to the newest version at its first request.";
-    let body = json!({
-        "required": true,
-        "content": { JSON: { "schema": reference("schemas", ACCOUNT_UPDATE) } },
-    });
+    let body = body("The version.", &[JSON], ACCOUNT_UPDATE, true);
     operation("moveAccount", "Pin the account to a version", about, Some(body), responses)
 }
 

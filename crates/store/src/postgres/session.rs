@@ -24,8 +24,10 @@ pub const LIMITS: &str = "SET LOCAL lock_timeout = '5s'; SET LOCAL statement_tim
 const MARK: &str = "INSERT INTO writers (node, batch, seen) VALUES ($1, $2, now()) \
     ON CONFLICT (node) DO UPDATE SET batch = excluded.batch, seen = excluded.seen";
 /// Waits for a transaction that is still about to end: it locked the row when it began. (What was
-/// sent on a lost connection may still be carried out.)
-const MARKED: &str = "SELECT batch FROM writers WHERE node = $1 FOR UPDATE";
+/// sent on a lost connection may still be carried out.) An INSERT waits also for the transaction
+/// that makes the row, the first one of a node; a SELECT would not see the row and not wait.
+const MARKED: &str = "INSERT INTO writers (node, batch, seen) VALUES ($1, 0, now()) \
+    ON CONFLICT (node) DO UPDATE SET seen = excluded.seen RETURNING batch";
 
 pub struct Session {
     runtime: Runtime,

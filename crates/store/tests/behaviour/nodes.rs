@@ -272,6 +272,96 @@ async fn lost_connections_lose_and_double_nothing() {
     }
 }
 
+/// Between a node and its database; cuts the node's connections, so that the server does not learn
+/// of it before it has finished its statement.
+struct Wire {
+    address: std::net::SocketAddr,
+    cut: tokio::sync::watch::Sender<()>,
+}
+
+impl Wire {
+    fn to(target: String) -> Wire {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, cut) = (listener.local_addr().unwrap(), tokio::sync::watch::Sender::new(()));
+        let cuts = cut.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let server = std::net::TcpStream::connect(&target).unwrap();
+                for (from, to) in [(&client, &server), (&server, &client)] {
+                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                }
+                let mut cut = cuts.subscribe();
+                std::thread::spawn(move || {
+                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                    let _ = runtime.block_on(cut.changed());
+                    for stream in [client, server] {
+                        let _ = stream.shutdown(std::net::Shutdown::Both);
+                    }
+                });
+            }
+        });
+        Wire { address, cut }
+    }
+}
+
+/// The transaction makes the row that says that it was committed: while it is about to end, nobody
+/// else sees that row.
+#[tokio::test]
+async fn the_first_commit_of_a_node_without_an_answer_is_found_and_not_repeated() {
+    let Some(mut place) = Place::new() else { return };
+    drop(place.open(schema(), None).unwrap());
+    // COMMIT waits for a lock, which the test holds.
+    let held = 7_300_000_000 + i64::from(std::process::id());
+    place.run(&format!(
+        "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS \
+         'BEGIN PERFORM pg_advisory_xact_lock_shared({held}); RETURN NULL; END'; \
+         CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON log DEFERRABLE INITIALLY DEFERRED \
+         FOR EACH ROW EXECUTE FUNCTION wait()"
+    ));
+    let holder = place.address().connect().await.unwrap();
+    holder.batch(&format!("SELECT pg_advisory_lock({held})")).await.unwrap();
+    let (_, _, host, port, ..) = place.parts();
+    let server = format!("{host}:{port}");
+    let wire = Wire::to(server.clone());
+    let (direct, name) = (place.url.clone(), format!("restive_first_{}", std::process::id()));
+    place.url = place.url.replace(&server, &wire.address.to_string());
+    place.url.push_str(&format!("&application_name={name}"));
+    place.run("DELETE FROM writers");
+    let node = place.open(schema(), None).unwrap();
+    place.url = direct;
+    // Upkeep at the start has transactions of its own.
+    let upkeep = "SELECT count(*) FROM writers WHERE batch >= 2";
+    within(async {
+        while place.ask(upkeep) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await; // waits for: the next look
+        }
+    })
+    .await;
+    place.run("DELETE FROM writers");
+    let writing = tokio::spawn({
+        let store = node.store.clone();
+        async move { store.commit(book("first", json!(1))).await }
+    });
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND \
+         wait_event_type = 'Lock'"
+    );
+    let until = async |count: i64| {
+        while place.ask(&waiting) < count {
+            tokio::time::sleep(Duration::from_millis(10)).await; // waits for: the next look
+        }
+    };
+    within(until(1)).await;
+    wire.cut.send_replace(());
+    // The node looks what became of it, on another connection.
+    within(until(2)).await;
+    holder.batch(&format!("SELECT pg_advisory_unlock({held})")).await.unwrap();
+    let made = created(within(writing).await.unwrap()).unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM r_books"), 1, "once");
+    assert_eq!(node.record(BOOKS, &made.id).await, Some(made));
+}
+
 #[tokio::test]
 async fn a_transaction_that_stays_open_elsewhere_holds_nobody_up() {
     let Some((place, a, b)) = pair() else { return };

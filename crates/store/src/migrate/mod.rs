@@ -185,8 +185,16 @@ pub fn run(
             (mark, false)
         }
         TargetState::Begun(text) => (continued(&text, (&id, newest), source, target)?, true),
-        TargetState::Moved(moved) if moved == id => {
+        TargetState::Moved(moved) if moved == id && target.newest()? == newest => {
             return Ok(Report { tables: Vec::new(), resumed: true, was_finished: true });
+        }
+        TargetState::Moved(moved) if moved == id => {
+            return Err(Error::Refused(vec![format!(
+                "{} was moved to {} before, and one of them has been used since. Choose an empty \
+                 target",
+                source.shown(),
+                target.shown()
+            )]));
         }
         TargetState::Moved(_) => return Err(not_empty(&target.shown())),
     };

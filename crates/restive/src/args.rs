@@ -3,6 +3,7 @@
 
 pub mod cluster;
 pub mod logging;
+pub mod migrate;
 pub mod receive;
 mod remote;
 mod storage;
@@ -61,6 +62,8 @@ pub enum Command {
     Backup(Backup),
     /// Put a backup in the place of the database, while no server runs
     Restore(Restore),
+    /// Move a service from a data folder to PostgreSQL, or back
+    Migrate(migrate::Migrate),
     /// Follow the event log, or show one event
     Events(Events),
     /// Send stored events to a webhook endpoint again

@@ -23,6 +23,7 @@ mod listeners;
 mod log_writer;
 mod logging;
 mod memory;
+mod migrate;
 mod moment;
 mod openapi;
 mod operator;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Command::Generate(generate) => generate::run(&generate),
         Command::Backup(backup) => backup::run(&backup),
         Command::Restore(restore) => restore::run(&restore),
+        Command::Migrate(migrate) => migrate::run(&migrate),
         Command::Completions(completions) => completions::run(&completions),
         Command::Doctor(doctor) => match doctor::run(&doctor) {
             Ok(code) => return code,

@@ -22,6 +22,7 @@ pub mod follow;
 mod repeats;
 mod folder;
 mod watchdog;
+pub mod migrate;
 pub mod cluster;
 #[cfg(test)]
 mod faults;

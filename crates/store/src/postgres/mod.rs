@@ -10,6 +10,7 @@ mod idempotency;
 mod layout;
 mod list;
 mod log;
+mod migrate;
 mod open;
 mod outbox;
 pub(crate) mod param;
@@ -27,6 +28,8 @@ mod usage;
 mod views;
 mod watch;
 mod write;
+
+pub use migrate::{PostgresSource, PostgresTarget};
 
 use crate::commit;
 use crate::fair::Tenant;

@@ -8,6 +8,7 @@ use super::session::Session;
 use super::shared::Locks;
 use super::{log, upgrade, usage};
 use crate::Error;
+use crate::migrate;
 use crate::options::{Options, Role};
 use crate::usage::UsedInAll;
 use model::Timestamp;
@@ -93,7 +94,7 @@ fn name() -> Result<(String, i64), Error> {
     Ok((format!("node_{name}"), i64::try_from(slot).unwrap_or(0)))
 }
 
-fn key_of(text: &str) -> Option<[u8; 32]> {
+pub fn key_of(text: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     for (place, byte) in key.iter_mut().enumerate() {
         *byte = u8::from_str_radix(text.get(place * 2..place * 2 + 2)?, 16).ok()?;
@@ -101,7 +102,7 @@ fn key_of(text: &str) -> Option<[u8; 32]> {
     Some(key)
 }
 
-fn refused(address: &Address, reason: &str) -> Error {
+pub fn refused(address: &Address, reason: &str) -> Error {
     Error::Refused(vec![format!("{} {reason}", address.shown())])
 }
 
@@ -119,7 +120,7 @@ fn connect(session: &mut Session) -> Result<(), Error> {
 }
 
 /// Whether the server can do what a store needs. Returns the name of the schema of the tables.
-async fn probe(address: &Address, client: &Client) -> Result<String, Error> {
+pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> {
     let sql = "SELECT current_setting('server_version_num')::bigint, \
                current_setting('server_encoding'), current_schema()::text, \
                coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), \
@@ -185,7 +186,7 @@ async fn probe_locks(address: &Address, client: &Client) -> Result<(), Error> {
 
 impl Locks {
     /// Locks are common to a database; each schema has its own.
-    fn of(schema: &str) -> Locks {
+    pub fn of(schema: &str) -> Locks {
         let key = |what: &str| {
             let hash = Sha256::digest(format!("restive {what} {schema}"));
             let mut key = [0; 8];
@@ -198,30 +199,56 @@ impl Locks {
 
 /// Begins the transaction that looks at the tables. A server changes them in it: no other node
 /// does, and none writes.
-async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
+pub async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
     client.batch("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0").await?;
     if role == Role::Server {
         let (upgrade, log) = (locks.upgrade, locks.log);
         let sql =
             format!("SELECT pg_advisory_xact_lock({upgrade}); SELECT pg_advisory_xact_lock({log})");
-        client.batch(&sql).await?;
+        client.batch(&sql).await.map_err(|error| match error {
+            Error::Busy => Error::Refused(vec![
+                "another server brings the tables to a schema, or `restive migrate` moves them: \
+                 start again when it has ended"
+                    .to_owned(),
+            ]),
+            other => other,
+        })?;
     }
     Ok(())
 }
 
 /// Tells our tables from none and from foreign ones, before anything is written.
-async fn recognise(
+pub async fn recognise(
     address: &Address,
     client: &Client,
     schema: &str,
 ) -> Result<Option<Stored>, Error> {
+    if !has_our_tables(address, client, schema).await? {
+        return Ok(None);
+    }
+    if upgrade::value(client, migrate::MARK).await?.is_some() {
+        return Err(Error::Refused(vec![migrate::unfinished(address.shown())]));
+    }
+    let text = upgrade::value(client, "schema").await?;
+    match text.map(|text| serde_json::from_str(&text)) {
+        Some(Ok(stored)) => Ok(Some(stored)),
+        _ => Err(refused(address, "has no readable description of its tables: restore a backup")),
+    }
+}
+
+/// Whether there are tables; foreign and newer ones are refused.
+pub async fn has_our_tables(
+    address: &Address,
+    client: &Client,
+    schema: &str,
+) -> Result<bool, Error> {
     let sql = "SELECT count(*), coalesce(sum((tablename = 'meta')::int), 0)::bigint FROM \
                pg_tables WHERE schemaname = current_schema()";
     let row = client.row(sql, &[]).await?;
     let row = row.ok_or_else(|| refused(address, "does not list its tables"))?;
     let (tables, ours): (i64, i64) = (row.cell(0)?, row.cell(1)?);
     if tables == 0 {
-        return Ok(None);
+        return Ok(false);
     }
     let foreign = || {
         let reason = format!(
@@ -245,21 +272,13 @@ async fn recognise(
     if format.is_none_or(|format| format > upgrade::FORMAT) {
         return Err(refused(address, "was written by a newer release. Use that release"));
     }
-    let text = upgrade::value(client, "schema").await?;
-    match text.map(|text| serde_json::from_str(&text)) {
-        Some(Ok(stored)) => Ok(Some(stored)),
-        _ => Err(refused(address, "has no readable description of its tables: restore a backup")),
-    }
+    Ok(true)
 }
 
 /// The number of this log. After a failover to a replica, the log may lack events that clients have
 /// seen: it is another one.
 async fn epoch(client: &Client) -> Result<(u32, String), Error> {
-    let sql = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
-    let timeline: String = match client.row(sql, &[]).await? {
-        Some(row) => row.cell(0)?,
-        None => String::new(),
-    };
+    let timeline = timeline(client).await?;
     let kept = upgrade::value(client, "epoch").await?.and_then(|text| text.parse().ok());
     let known = upgrade::value(client, "timeline").await?;
     if let (Some(epoch), true) = (kept, known.as_ref() == Some(&timeline)) {
@@ -274,4 +293,10 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
     upgrade::set_value(client, "timeline", &timeline).await?;
     upgrade::set_value(client, "epoch", &epoch.to_string()).await?;
     Ok((epoch, timeline))
+}
+
+/// The history of the server: another one after a failover.
+pub async fn timeline(client: &Client) -> Result<String, Error> {
+    let sql = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+    client.row(sql, &[]).await?.map_or(Ok(String::new()), |row| row.cell(0))
 }

@@ -114,21 +114,26 @@ fn refuse_older(stored: Option<&Stored>, schema: &Schema) -> Result<(), Error> {
 fn keep(work: &Work<'_>, stored: &Stored, text: Option<&str>) -> Result<(), Error> {
     let described =
         serde_json::to_string(stored).map_err(|error| Error::Failed(Box::new(error)))?;
-    let edition = Sha256::new_with_prefix(&described).chain_update(text.unwrap_or_default());
+    work.run(keep_described(work.client()?, &described, text))
+}
+
+/// The same, with the description as text.
+pub async fn keep_described(
+    client: &Client,
+    described: &str,
+    text: Option<&str>,
+) -> Result<(), Error> {
+    let edition = Sha256::new_with_prefix(described).chain_update(text.unwrap_or_default());
     let edition: String =
         edition.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let client = work.client()?;
-    let known = work.run(value(client, "edition"))?;
-    if known.as_ref() == Some(&edition) {
+    if value(client, "edition").await?.as_ref() == Some(&edition) {
         return Ok(());
     }
-    work.run(async {
-        set_value(client, "schema", &described).await?;
-        if let Some(text) = text {
-            set_value(client, "schema_text", text).await?;
-        }
-        set_value(client, "edition", &edition).await
-    })
+    set_value(client, "schema", described).await?;
+    if let Some(text) = text {
+        set_value(client, "schema_text", text).await?;
+    }
+    set_value(client, "edition", &edition).await
 }
 
 fn create_base(work: &Work<'_>, now: Timestamp) -> Result<(), Error> {

@@ -14,6 +14,7 @@ mod inspect;
 mod layout;
 mod list;
 mod log;
+mod migrate;
 mod open;
 mod outbox;
 mod read;
@@ -38,6 +39,7 @@ pub use crate::options::{Options, Role};
 pub use crate::state::Clock;
 pub use crate::upgrade::ServedSchema;
 pub use inspect::{Depth, damage, review};
+pub use migrate::{SqliteSource, SqliteTarget};
 
 use crate::commit;
 use crate::fair;

@@ -5,6 +5,7 @@ use super::connection::connect;
 use super::upgrade::{self, APPLICATION_ID, FORMAT};
 use super::{Options, Role, acknowledged, checkpoint, erasure, usage};
 use crate::Error;
+use crate::migrate;
 use crate::usage::UsedInAll;
 use model::Timestamp;
 use model::evolve::Stored;
@@ -68,38 +69,59 @@ fn epoch(writer: &Connection) -> Result<u32, rusqlite::Error> {
 
 /// Tells our database from a new one, a foreign one and a damaged one, before anything is written.
 fn recognise(writer: &Connection, path: &Path) -> Result<Option<Stored>, Error> {
-    let number = |name: &str| -> Result<i32, Error> {
-        writer
-            .pragma_query_value(None, name, |row| row.get(0))
-            .map_err(|error| foreign(path, error))
-    };
-    let (application, format) = (number("application_id")?, number("user_version")?);
-    let tables: i64 =
-        writer.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
-    if tables > 0 && application != APPLICATION_ID {
-        return refuse(path, "is a database of another program. Choose another data directory.");
-    }
-    if format > FORMAT {
-        return refuse(path, "was written by a newer release. Use that release, or a backup.");
-    }
+    let is_new = !has_our_tables(writer, path)?;
     // Durable: the log file is synced before a commit is answered. Checkpoints have their own
     // thread, so a commit never waits for one.
     writer.pragma_update(None, "journal_mode", "WAL")?;
     writer.pragma_update(None, "synchronous", "FULL")?;
     writer.pragma_update(None, "wal_autocheckpoint", 0)?;
     writer.pragma_update(None, "journal_size_limit", checkpoint::Sizes::of(path).kept as i64)?;
-    match tables {
-        0 => Ok(None),
-        _ => stored(writer, path),
+    match is_new {
+        true => Ok(None),
+        false => stored(writer, path),
     }
+}
+
+/// The same, of a file that must have tables, without changing how it is written.
+pub fn recognised(connection: &Connection, path: &Path) -> Result<Stored, Error> {
+    if has_our_tables(connection, path)?
+        && let Some(stored) = stored(connection, path)?
+    {
+        return Ok(stored);
+    }
+    refuse(path, "has no tables: start `restive serve` first.")
+}
+
+/// Whether there are tables; foreign and newer ones are refused.
+fn has_our_tables(connection: &Connection, path: &Path) -> Result<bool, Error> {
+    let number = |name: &str| -> Result<i32, Error> {
+        connection
+            .pragma_query_value(None, name, |row| row.get(0))
+            .map_err(|error| foreign(path, error))
+    };
+    let (application, format) = (number("application_id")?, number("user_version")?);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+    if tables > 0 && application != APPLICATION_ID {
+        return refuse(path, "is a database of another program. Choose another data directory.");
+    }
+    if format > FORMAT {
+        return refuse(path, "was written by a newer release. Use that release, or a backup.");
+    }
+    Ok(tables > 0)
 }
 
 /// The description of the tables, from the file.
 pub fn stored(connection: &Connection, path: &Path) -> Result<Option<Stored>, Error> {
-    let text: Option<String> = connection
-        .query_row("SELECT value FROM meta WHERE name = 'schema'", [], |row| row.get(0))
-        .optional()
-        .map_err(|error| foreign(path, error))?;
+    let value = |name: &str| -> Result<Option<String>, Error> {
+        let sql = "SELECT value FROM meta WHERE name = ?1";
+        let found = connection.query_row(sql, [name], |row| row.get(0)).optional();
+        found.map_err(|error| foreign(path, error))
+    };
+    if value(migrate::MARK)?.is_some() {
+        return Err(Error::Refused(vec![migrate::unfinished(&path.display().to_string())]));
+    }
+    let text = value("schema")?;
     match text.map(|text| serde_json::from_str(&text)) {
         Some(Ok(stored)) => Ok(Some(stored)),
         _ => refuse(path, "has no readable description of its tables. Restore a backup."),

@@ -3,10 +3,12 @@
 
 use crate::Outside;
 use crate::auth::{self, Auth, Found, Identity, UnknownKey};
+use crate::cors;
 use crate::error::Failure;
 use crate::in_flight::InFlight;
 use crate::limit::{Bucket, Limiter, Quota};
 use crate::trace::Trace;
+use model::Schema;
 use model::problem::Problem;
 use std::sync::Arc;
 use wire::Exchange;
@@ -40,6 +42,7 @@ pub struct Admission {
     pub auth: Auth,
     pub limiter: Arc<Limiter>,
     pub in_flight: Arc<InFlight>,
+    pub schema: Arc<Schema>,
 }
 
 impl Admission {
@@ -50,6 +53,7 @@ impl Admission {
         trace: &mut Trace,
     ) -> Result<Arc<Identity>, Failure> {
         let identity = self.caller(exchange, trace).await?;
+        cors::check_sender(&self.schema.service.origins, exchange)?;
         // From here on the request may wait: for its body, the store or a handler.
         trace.slot = Some(self.in_flight.request(identity.caller.scope)?);
         Ok(identity)

@@ -6,7 +6,7 @@ use crate::respond::Reply;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
-    FORWARDED, HOST, ORIGIN, VARY,
+    AUTHORIZATION, FORWARDED, HOST, ORIGIN, VARY,
 };
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use model::problem::{Code, Problem};
@@ -56,6 +56,24 @@ pub fn may_connect(origins: &[String], exchange: &Exchange) -> bool {
     let headers = &exchange.headers;
     is_own(headers, scheme(headers, exchange.is_secure, exchange.is_proxied))
         || allowed(origins, headers).is_some()
+}
+
+/// Refuses a write with Basic credentials from a page of another site: a browser that was asked for
+/// them once sends them by itself, also when a page that does not know them makes the request.
+pub fn check_sender(origins: &[String], exchange: &Exchange) -> Result<(), Problem> {
+    let is_safe = matches!(exchange.method, Method::GET | Method::HEAD | Method::OPTIONS);
+    let sent = exchange.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    let is_basic = sent.is_some_and(|sent| sent.get(..5).is_some_and(is_basic));
+    if is_safe || !is_basic || may_connect(origins, exchange) {
+        return Ok(());
+    }
+    let message = "A page of another site cannot write with Basic credentials, which a browser sends \
+                   by itself. Use `Authorization: Bearer <key>`, or list the site in `origins`.";
+    Err(Problem::new(Code::PermissionDenied, message).param("Origin"))
+}
+
+fn is_basic(scheme: &[u8]) -> bool {
+    scheme.eq_ignore_ascii_case(b"basic")
 }
 
 /// Whether there is no page, or one of the service itself: of the same host by the same scheme.

@@ -103,7 +103,7 @@ impl Services {
         let telemetry = Telemetry::new(metrics, routes, settings.access_log, outside.clone());
         let keys = schema.own(Builtin::Key);
         Ok(Services {
-            admission: Admission { auth, limiter, in_flight },
+            admission: Admission { auth, limiter, in_flight, schema: schema.clone() },
             bodies: Bodies::new(schema.service.max_body_bytes),
             handlers: Handlers { client: wire::Client::new(), actions },
             channels: Channels {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use store::Upkeep;
-use store::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
+pub use store::usage::KEY_SUBJECT;
+use store::usage::{KEPT_KEYS, NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 
 /// Maximum accounts in memory; beyond it, inactive accounts are dropped from memory and read from
 /// the store again when needed.
@@ -22,8 +23,6 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// the time costs one memory write per second, and one row per minute.
 const KEY_USE_MS: i64 = 1_000;
 const KEY_SAVE_MS: i64 = 60_000;
-/// The last use of a key is saved under this and its id. No collection is named `keys`.
-pub const KEY_SUBJECT: &str = "keys.";
 /// Label of the accounts without their own label in the metrics. No account id equals it: ids begin
 /// with `acct_`.
 pub const OTHER: &str = "other";
@@ -122,10 +121,14 @@ impl Usage {
     /// The last use of a key; the same object for the same id.
     pub fn key(&self, id: &str) -> Arc<KeyUse> {
         let mut keys = self.keys.lock();
-        match keys.get(id) {
-            Some(known) => known.clone(),
-            None => keys.entry(id.to_owned()).or_default().clone(),
+        if let Some(known) = keys.get(id) {
+            return known.clone();
         }
+        // Beyond this, most are of revoked keys: no caller has them.
+        if keys.len() >= 2 * KEPT_KEYS {
+            keys.retain(|_, key| Arc::strong_count(key) > 1 || !key.is_saved());
+        }
+        keys.entry(id.to_owned()).or_default().clone()
     }
 
     /// When a key was last used, without an entry for one that never was.

@@ -4,6 +4,7 @@ import { clock, confirm, dialog, h, prose } from "/console/dom.js";
 
 const STORED = "restive.key";
 const STORED_ACCOUNT = "restive.account";
+const STORED_LOGIN = "restive.login";
 /** Waits between attempts while the server is away; the last one repeats. */
 const PAUSES_MS = [500, 1000, 2000, 4000];
 /** A clock that differs by less is not corrected: the header has whole seconds. */
@@ -19,9 +20,19 @@ export const session = {
   get account() {
     return sessionStorage.getItem(STORED_ACCOUNT);
   },
-  use(key, account) {
+  /** `login`: the path of a key that the one-time login made. */
+  use(key, account, login) {
     keep(STORED, key);
     keep(STORED_ACCOUNT, account);
+    keep(STORED_LOGIN, login);
+  },
+  /** Revokes the key that the one-time login made: nobody else has it. It ends by itself, too. */
+  end() {
+    const [key, login] = [this.key, sessionStorage.getItem(STORED_LOGIN)];
+    this.use(null, null);
+    if (!login) return;
+    const headers = { Authorization: `Bearer ${key}` };
+    fetch(`${login}?self=true`, { method: "DELETE", headers, credentials: "omit", keepalive: true }).catch(() => {});
   },
   get live() {
     return isLive(this.key ?? "");

@@ -134,7 +134,7 @@ function nextTheme(button) {
 
 function signOut() {
   current?.abort(new DOMException("Signed out.", "AbortError"));
-  session.use(null, null);
+  session.end();
   location.hash = "";
   door();
 }
@@ -205,13 +205,15 @@ function door(message) {
  * Uses the key from now on, if it works; returns an empty text, or why it does not. `present` is the
  * session that goes on: its forms and records are of one account and mode.
  */
-async function useKey(key, { present, signal } = {}) {
+async function useKey(key, { present, signal, login } = {}) {
   if (!/^[\x21-\x7e]+$/.test(key)) return "Paste an API key, such as sk_test_…";
   if (present && isLive(key) !== present.live)
     return `What is open here is ${present.live ? "live" : "test"} data. Paste such a key, or cancel and sign out.`;
   let account = null;
+  let made = null;
   try {
     const { mount } = await service();
+    made = login ? `${mount}/keys/${encodeURIComponent(login)}` : null;
     account = (await get(`${mount}/account`, { key, signal })).id;
   } catch (error) {
     // A restricted key may not read its account; it is valid all the same.
@@ -219,7 +221,7 @@ async function useKey(key, { present, signal } = {}) {
   }
   if (present?.account && account && account !== present.account)
     return "This key belongs to another account. Paste one of the same account, or cancel and sign out.";
-  session.use(key, account);
+  session.use(key, account, made);
   return "";
 }
 
@@ -229,7 +231,7 @@ async function login(token) {
   part("shell").hidden = true;
   try {
     const { data } = await request("POST", "/console/login", { body: { token } });
-    const wrong = await useKey(data.secret);
+    const wrong = await useKey(data.secret, { login: data.id });
     if (wrong) door(wrong);
     else enter();
   } catch (error) {

@@ -3,7 +3,9 @@
 use crate::args::{Accounts, AccountsCommand};
 use crate::data;
 use crate::output::print_json;
+use crate::output::tell;
 use crate::outside::System;
+use crate::text::printable;
 use api::keys::{Keyring, NewKey};
 use model::record::Record;
 use serde_json::{Value, json};
@@ -22,9 +24,9 @@ pub fn run(accounts: Accounts) -> anyhow::Result<()> {
                     shown["keys"] = json!({ "test": test, "live": live });
                     return print_json(&shown);
                 }
-                println!("account  {}  {name}", account.id);
-                println!("test key {test}\nlive key {live}");
-                println!("The keys are shown only once; the server stores only their digests.");
+                tell!("account  {}  {}", account.id, printable(&name))?;
+                tell!("test key {test}\nlive key {live}")?;
+                tell!("The keys are shown only once; the server stores only their digests.")?;
                 Ok(())
             })
         }
@@ -36,11 +38,11 @@ pub fn run(accounts: Accounts) -> anyhow::Result<()> {
                 if output.json {
                     return print_json(&list(accounts.iter().map(object).collect()));
                 }
-                println!("{:<36}{:<26}NAME", "ID", "CREATED");
+                tell!("{:<36}{:<26}NAME", "ID", "CREATED")?;
                 for account in accounts {
                     let fields = account.fields();
                     let text = |name: &str| text_of(&fields, name);
-                    println!("{:<36}{:<26}{}", account.id, text("created_at"), text("name"));
+                    tell!("{:<36}{:<26}{}", account.id, text("created_at"), text("name"))?;
                 }
                 Ok(())
             })
@@ -61,7 +63,7 @@ pub fn list(data: Vec<Value>) -> Value {
 pub fn text_of(fields: &model::record::Fields, name: &str) -> String {
     match fields.get(name) {
         None | Some(Value::Null) => "-".to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => printable(text),
         Some(Value::Array(items)) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(",")
         }

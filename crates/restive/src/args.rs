@@ -105,7 +105,9 @@ pub struct SchemaFile {
 impl SchemaFile {
     /// The file that was given, or the one in this folder, if there is one.
     pub fn or_local(&self) -> SchemaFile {
-        let local = || Path::new(LOCAL_SCHEMA).is_file().then(|| PathBuf::from(LOCAL_SCHEMA));
+        // Also a folder, or a link that leads nowhere: reading it says what is wrong.
+        let exists = || Path::new(LOCAL_SCHEMA).symlink_metadata().is_ok();
+        let local = || exists().then(|| PathBuf::from(LOCAL_SCHEMA));
         SchemaFile { schema: self.schema.clone().or_else(local) }
     }
 }

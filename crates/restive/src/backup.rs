@@ -1,6 +1,7 @@
 //! `restive backup FILE`: writes a consistent copy of the database, even while a server uses it.
 
 use crate::args::Backup;
+use crate::output::tell;
 use crate::{data, output};
 use anyhow::Context as _;
 use serde_json::json;
@@ -30,6 +31,6 @@ pub fn run(backup: &Backup) -> anyhow::Result<()> {
         let file = backup.file.display().to_string();
         return output::print_json(&json!({ "file": file, "bytes": bytes }));
     }
-    println!("wrote {}", backup.file.display());
+    tell!("wrote {}", backup.file.display())?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use crate::args::Check;
 use crate::output;
+use crate::output::say;
 use crate::outside::System;
 use api::Outside as _;
 use model::Schema;
@@ -28,7 +29,7 @@ pub fn run(check: &Check) -> ExitCode {
     match parsed {
         Ok(schema) => {
             let collections: Vec<_> = schema.routed().map(|(_, c)| c.name.as_str()).collect();
-            println!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));
+            say!("{name}: ok, {} collections: {}", collections.len(), collections.join(", "));
             ExitCode::SUCCESS
         }
         Err(diagnostics) => {

@@ -1,7 +1,7 @@
 //! Opens the schema file and the data folder for the sub-commands.
 
 use crate::args::{SchemaFile, Storage};
-use crate::private;
+use crate::{private, restore};
 use anyhow::{Context as _, bail};
 use model::Schema;
 use model::{parse, schema};
@@ -76,6 +76,9 @@ pub fn serve(
     private::close(folder);
     let lock = lock_folder(folder)?;
     store::sync_folder(folder).context("cannot sync the data folder")?;
+    if storage.database.is_none() {
+        restore::refuse_interrupted(folder)?;
+    }
     let options = Options { edition, ..Options::default() };
     if let Some(url) = &storage.database {
         let address = Address::parse(url)?;

@@ -4,7 +4,7 @@
 
 use crate::args::{Doctor, Storage};
 use crate::outside::System;
-use crate::{data, output, tls};
+use crate::{data, output, restore, tls};
 use anyhow::Context as _;
 use api::Outside as _;
 use api::keys::Keyring;
@@ -199,6 +199,10 @@ fn unreadable(name: &'static str, error: &anyhow::Error) -> Finding {
 fn database(storage: &Storage, is_at_rest: bool) -> Option<Finding> {
     let name = "database";
     let is_file = storage.database.is_none();
+    if is_file && let Err(error) = restore::refuse_interrupted(&storage.data) {
+        let advice = "see the message; `restive serve` would stop with it";
+        return Some(Finding::failed(name, format!("{error:#}"), advice));
+    }
     if is_file && let Some(finding) = damage(&storage.data.join(data::DATABASE), is_at_rest)? {
         return Some(finding);
     }

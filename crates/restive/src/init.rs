@@ -2,6 +2,7 @@
 
 use crate::args::Init;
 use crate::output;
+use crate::output::tell;
 use anyhow::{Context as _, bail};
 use std::fs;
 use std::path::Path;
@@ -18,8 +19,8 @@ pub fn run(init: &Init) -> anyhow::Result<()> {
         );
     }
     write(file, model::schema::INIT)?;
-    println!("wrote {}", file.display());
-    println!("next: restive check {0} && restive serve --schema {0}", file.display());
+    tell!("wrote {}", file.display())?;
+    tell!("next: restive check {0} && restive serve --schema {0}", file.display())?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use crate::accounts::{self, choose, text_of};
 use crate::args::{AsJson, Keys, KeysCommand, Mode};
 use crate::data;
 use crate::output::print_json;
+use crate::output::tell;
 use crate::outside::System;
 use anyhow::bail;
 use api::Outside as _;
@@ -52,7 +53,7 @@ pub fn run(keys: Keys) -> anyhow::Result<()> {
                 if output.json {
                     return print_json(&shown(scope, &key, None));
                 }
-                println!("revoked {id}");
+                tell!("revoked {id}")?;
                 Ok(())
             })
         }
@@ -70,8 +71,8 @@ fn announce(scope: Scope, key: &MadeKey, output: AsJson) -> anyhow::Result<()> {
         object["secret"] = key.secret.as_str().into();
         return print_json(&object);
     }
-    println!("{}  {}", key.record.id, key.secret);
-    println!("The key is shown only once; the server stores only its digest.");
+    tell!("{}  {}", key.record.id, key.secret)?;
+    tell!("The key is shown only once; the server stores only its digest.")?;
     Ok(())
 }
 
@@ -106,10 +107,10 @@ async fn list(
             |(scope, key): &(Scope, Record)| shown(*scope, key, used.get(&key.id).copied());
         return print_json(&accounts::list(all.iter().map(object).collect()));
     }
-    println!("{:<36}{:<6}{:<12}{:<20}{:<26}SCOPES", "ID", "MODE", "STATUS", "KEY", "NAME");
+    tell!("{:<36}{:<6}{:<12}{:<20}{:<26}SCOPES", "ID", "MODE", "STATUS", "KEY", "NAME")?;
     for (scope, key) in &all {
         let fields = key.fields();
-        println!(
+        tell!(
             "{:<36}{:<6}{:<12}{:<20}{:<26}{}",
             key.id,
             mode(*scope),
@@ -117,7 +118,7 @@ async fn list(
             text_of(&fields, "hint"),
             text_of(&fields, "name"),
             scopes(&fields),
-        );
+        )?;
     }
     Ok(())
 }
@@ -176,9 +177,9 @@ async fn roll(
         return print_json(&object);
     }
     announce(scope, &key, output)?;
-    println!("The old key {id} works until {until}.");
+    tell!("The old key {id} works until {until}.")?;
     if let Some(expires) = expires {
-        println!("The new key expires at {}, as the old key did.", expires.to_iso());
+        tell!("The new key expires at {}, as the old key did.", expires.to_iso())?;
     }
     Ok(())
 }

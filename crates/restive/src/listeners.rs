@@ -2,12 +2,13 @@
 //! trusted.
 
 use crate::args::{Hints, Listening, Peers, Switch};
+use crate::output::say;
 use crate::redirect::{Redirect, Tokens};
 use crate::takeover::{Sockets, Use};
 use crate::tls::{self, Secured, Source};
 use anyhow::{Context as _, bail};
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -246,15 +247,14 @@ impl BoundAddresses {
     }
 
     /// Prints the addresses; the line `listening` comes last.
-    pub fn announce(&self) -> io::Result<()> {
+    pub fn announce(&self) {
         if let Some(address) = self.redirect {
-            println!("redirecting http://{address}");
+            say!("redirecting http://{address}");
         }
         if let Some(address) = self.metrics {
-            println!("metrics on http://{address}/metrics");
+            say!("metrics on http://{address}/metrics");
         }
-        println!("listening on {self}");
-        io::stdout().flush()
+        say!("listening on {self}");
     }
 }
 

@@ -65,6 +65,28 @@ pub fn print_json(value: &serde_json::Value) -> anyhow::Result<()> {
     print(&format!("{value:#}\n"))
 }
 
+/// Prints a line of a command, which fails if it cannot be written.
+macro_rules! tell {
+    () => { $crate::output::print("\n") };
+    ($($text:tt)+) => { $crate::output::print(&format!("{}\n", format_args!($($text)+))) };
+}
+
+/// Prints a line of a server, which runs on if it cannot be written: a log on a full disk stops no
+/// service.
+macro_rules! say {
+    () => { $crate::output::say_text("\n") };
+    ($($text:tt)+) => { $crate::output::say_text(&format!("{}\n", format_args!($($text)+))) };
+}
+
+pub(crate) use {say, tell};
+
+/// See `say!`.
+pub fn say_text(text: &str) {
+    if let Err(error) = print(text) {
+        tracing::error!(%error, "standard output cannot be written");
+    }
+}
+
 fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(text.as_bytes())?;

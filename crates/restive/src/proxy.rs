@@ -9,6 +9,7 @@ use crate::listeners::{Inherited, Listeners};
 use crate::log_writer::LogWriter;
 use crate::logging;
 use crate::operator::{self, Measured};
+use crate::output::say;
 use crate::outside::System;
 use crate::process;
 use crate::stop::{self, Part, Progress};
@@ -38,7 +39,7 @@ pub fn run(args: args::Proxy) -> anyhow::Result<ExitCode> {
         Some(ProxyCommand::Reload { control, data }) => {
             let place = Place::new(control.control.as_deref(), &data.data);
             data::block_on(control::reload(place.as_ref()))?;
-            println!("reloaded");
+            say!("reloaded");
             Ok(ExitCode::SUCCESS)
         }
         Some(ProxyCommand::Explain { backends, method, url, output }) => {
@@ -87,7 +88,7 @@ fn check(given: &ProxyConfig) -> anyhow::Result<ExitCode> {
     let sites = config.sites.len();
     let groups = config.groups.iter().filter(|group| !group.is_local).count();
     let note = if needs_api { ", for `restive serve --edge`" } else { "" };
-    println!("ok: {sites} site(s), {routes} route(s), {groups} backend(s){note}");
+    say!("ok: {sites} site(s), {routes} route(s), {groups} backend(s){note}");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -104,11 +105,11 @@ fn explain(
         Ok(rows) if output.json => {
             let row = |(name, value)| json!({ "name": name, "value": value });
             let rows: Vec<Value> = rows.into_iter().map(row).collect();
-            println!("{}", json!({ "rows": rows }));
+            say!("{}", json!({ "rows": rows }));
             Ok(ExitCode::SUCCESS)
         }
         Ok(rows) => {
-            rows.iter().for_each(|(name, value)| println!("{name:<12}{value}"));
+            rows.iter().for_each(|(name, value)| say!("{name:<12}{value}"));
             Ok(ExitCode::SUCCESS)
         }
         Err(why) => bail!("this request is refused: {why}"),
@@ -209,10 +210,7 @@ fn serve(args: args::Proxy) -> anyhow::Result<ExitCode> {
             }
             other => other?,
         };
-        match addresses.announce() {
-            Err(error) if replaces => tracing::warn!(%error, "the addresses cannot be printed"),
-            other => other?,
-        }
+        addresses.announce();
         stop.await;
         tracing::info!("draining");
         let _successor = match control {

@@ -2,6 +2,7 @@
 //! What was there is moved aside, never deleted.
 
 use crate::args::{Restore, SchemaFile};
+use crate::output::tell;
 use crate::outside::System;
 use crate::{data, output};
 use anyhow::{Context as _, bail};
@@ -17,6 +18,11 @@ use store::sqlite::{self, Depth};
 const CHECKED: &str = "restoring.db";
 /// What SQLite and this program add to the name of a database for the files next to it.
 const BESIDE: [&str; 5] = ["", "-wal", "-shm", "-journal", "-acknowledged"];
+/// Those that hold writes, or say what was acknowledged. A backup has none of them; the files of a
+/// server that was killed do.
+const CONTENT: [&str; 3] = ["-wal", "-journal", "-acknowledged"];
+/// The beginning of the names of folders with what was there before.
+const ASIDE: &str = "before-restore-";
 /// A check of a larger file takes longer than people wait without a word.
 const LARGE_BYTES: u64 = 256 << 20;
 
@@ -36,12 +42,14 @@ pub fn run(restore: &Restore) -> anyhow::Result<()> {
             folder.display()
         );
     }
+    refuse_served(file, folder)?;
     let checked = folder.join(CHECKED);
     if own_files(&checked).iter().any(|left| is_same(left, file)) {
         bail!("{} is left over from another restore; move it elsewhere first", file.display());
     }
     remove(&own_files(&checked))?;
-    let copied = copy(file, &checked).and_then(|()| check(&checked, file));
+    let copied = copy_all(file, &checked).and_then(|()| check(&checked, file));
+    let copied = copied.and_then(|()| sqlite::make_one_file(&checked).map_err(Into::into));
     if let Err(error) = copied {
         // The error says more than a failure to clean up would.
         let _ = remove(&own_files(&checked));
@@ -67,9 +75,9 @@ fn report(restore: &Restore, aside: Option<&Path>) -> anyhow::Result<()> {
             "moved_to": aside.map(|aside| aside.display().to_string()),
         }));
     }
-    println!("restored {file} into {folder}");
+    tell!("restored {file} into {folder}")?;
     if let Some(aside) = aside {
-        println!("what was there is in {}", aside.display());
+        tell!("what was there is in {}", aside.display())?;
     }
     Ok(())
 }
@@ -124,6 +132,61 @@ fn remove(files: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The files of a running server change while they are copied.
+fn refuse_served(file: &Path, own: &Path) -> anyhow::Result<()> {
+    let named = file.canonicalize().with_context(|| format!("cannot read {}", file.display()))?;
+    let folder = named.parent().unwrap_or(Path::new("/"));
+    if named.file_name().is_some_and(|name| name == data::DATABASE)
+        && !is_same(folder, own)
+        && folder.join(data::LOCK).exists()
+        && data::is_folder_served(folder)?
+    {
+        bail!(
+            "{} is in use by a server; make a backup of it: restive backup FILE --data {}",
+            file.display(),
+            folder.display()
+        );
+    }
+    Ok(())
+}
+
+/// Copies a database and the files next to it that hold writes.
+fn copy_all(from: &Path, to: &Path) -> anyhow::Result<()> {
+    copy(from, to)?;
+    let named = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    for suffix in CONTENT {
+        let beside = named(from, suffix);
+        if beside.symlink_metadata().is_ok() {
+            copy(&beside, &named(to, suffix))?;
+        }
+    }
+    Ok(())
+}
+
+/// Refuses to start empty where a restore was interrupted after it moved the database aside.
+pub fn refuse_interrupted(folder: &Path) -> anyhow::Result<()> {
+    if folder.join(data::DATABASE).symlink_metadata().is_ok() || !folder.is_dir() {
+        return Ok(());
+    }
+    for entry in fs::read_dir(folder).context("cannot read the data folder")? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name == CHECKED || name.starts_with(ASIDE) {
+            bail!(
+                "{0} has no database, but {name}: a restore was interrupted. Run `restive restore \
+                 FILE --replace` again, or move the files of the newest {ASIDE}… back. To start \
+                 empty, move {name} elsewhere",
+                folder.display()
+            );
+        }
+    }
+    Ok(())
+}
+
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let failed = || format!("{} cannot be copied", from.display());
     let mut source = fs::File::open(from).with_context(failed)?;
@@ -159,10 +222,13 @@ fn move_aside(folder: &Path, files: &[PathBuf]) -> anyhow::Result<Option<PathBuf
         return Ok(None);
     }
     let time = System::new().now().to_iso().replace([':', '.'], "-");
-    let aside = folder.join(format!("before-restore-{time}"));
+    let aside = folder.join(format!("{ASIDE}{time}"));
     fs::create_dir(&aside).with_context(|| format!("cannot create {}", aside.display()))?;
     give_to_owner(folder, &aside)?;
-    for file in files {
+    // The database first: without it, a server does not start over what an interruption leaves.
+    let (database, beside): (Vec<_>, Vec<_>) =
+        files.iter().partition(|file| file.file_name().is_some_and(|n| n == data::DATABASE));
+    for file in database.into_iter().chain(beside) {
         let Some(name) = file.file_name() else { continue };
         fs::rename(file, aside.join(name))
             .with_context(|| format!("cannot move {}", file.display()))?;

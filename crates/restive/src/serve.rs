@@ -11,6 +11,7 @@ use crate::listeners::{BoundAddresses, Listeners, OpenListeners};
 use crate::log_writer::LogWriter;
 use crate::logging;
 use crate::operator;
+use crate::output::say;
 use crate::outside::System;
 use crate::process;
 use crate::site::Pages;
@@ -91,7 +92,7 @@ pub fn run(mut serve: Serve) -> anyhow::Result<ExitCode> {
     let outside: Arc<dyn Outside> = Arc::new(System::new());
     data::block_on(async move {
         let addresses = listeners.addresses();
-        println!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
+        say!("restive {}: {}", env!("CARGO_PKG_VERSION"), describe(&schema, &serve));
         first_start(&schema, &*store, &*outside, serve.bootstrap_key.as_deref(), &addresses)
             .await?;
         let cluster = cluster::join(&serve.data, &*store, &*outside).await?;
@@ -137,7 +138,7 @@ pub fn run(mut serve: Serve) -> anyhow::Result<ExitCode> {
         let open = open(listeners, edge, &api, &mut service.tasks, &shutdown)?;
         offer_login(&serve, &api, &addresses);
         drop(api);
-        addresses.announce()?;
+        addresses.announce();
         let reason = ended(stop, &*store).await;
         conclude(service.stop(&trigger, open, &progress).await?, reason)
     })
@@ -188,9 +189,14 @@ fn survive_signals() -> std::io::Result<[tokio::signal::unix::Signal; 2]> {
 /// Prints a link to the console, with a login for the person who starts the server. Not into a
 /// file of logs that others read, unless only this machine can use it.
 fn offer_login(serve: &Serve, api: &Api, addresses: &BoundAddresses) {
-    let is_private = addresses.is_loopback() || std::io::stdout().is_terminal();
+    let peers = &serve.listening.peers;
+    let is_behind_proxy = !peers.trusted_proxies.is_empty()
+        || peers.proxy_protocol == Switch::On
+        || serve.edge.is_some();
+    let is_local = addresses.is_loopback() && !is_behind_proxy;
+    let is_private = is_local || std::io::stdout().is_terminal();
     if serve.console == Switch::On && is_private {
-        println!("console   {addresses}/console#login={}", api.offer_login());
+        say!("console   {addresses}/console#login={}", api.offer_login());
     }
 }
 
@@ -391,13 +397,13 @@ async fn first_start(
     let new = || NewKey { admin: true, ..NewKey::default() };
     let test = keyring.create_key(&account, false, new()).await?.secret;
     let live = keyring.create_key(&account, true, new()).await?.secret;
-    println!("\nThe keys of the first account, shown only once:");
-    println!("  test  {test}\n  live  {live}");
-    println!("\nTry:");
+    say!("\nThe keys of the first account, shown only once:");
+    say!("  test  {test}\n  live  {live}");
+    say!("\nTry:");
     for line in curl_lines(schema, addresses, &test) {
-        println!("  {line}");
+        say!("  {line}");
     }
-    println!();
+    say!();
     Ok(())
 }
 

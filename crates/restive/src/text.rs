@@ -13,7 +13,7 @@ pub fn is_coloured(stream: &impl IsTerminal) -> bool {
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        match c.is_control() {
+        match c.is_control() || changes_direction(c) {
             true => {
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
@@ -21,6 +21,11 @@ pub fn printable(text: &str) -> String {
         }
     }
     out
+}
+
+/// Characters that make a terminal show a line in another order than it is.
+fn changes_direction(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Breaks compact JSON into lines. Fields keep their order and numbers their digits, which parsing

@@ -6,6 +6,13 @@ use model::Timestamp;
 /// Accounts that `SubjectUse` names: metrics have a label for each.
 pub const NAMED_ACCOUNTS: usize = 100;
 
+/// Keys of one account whose last use is stored: those that were used last. It is more than an
+/// account can have at a time; of revoked keys there can be any number.
+pub const KEPT_KEYS: usize = 4_000;
+
+/// What the last uses of keys are stored under, each before the id. No collection is named `keys`.
+pub const KEY_SUBJECT: &str = "keys.";
+
 /// Requests of one account that used one subject.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Used {

@@ -3,6 +3,7 @@
 
 use super::accounts::unexpected;
 use super::paging::check_names;
+use super::rights::check_limit_of_operator;
 use super::{Administration, form, invalid, name_field, read_only};
 use crate::body;
 use crate::error::Failure;
@@ -152,7 +153,11 @@ impl Administration<'_> {
             .keys()
             .any(|name| matches!(&**name, "scopes" | "admin" | "rate_limit" | "expires_at"))
         {
-            self.check_covered(&new, self.is_unlimited().await?)?;
+            let is_unlimited = self.is_unlimited().await?;
+            self.check_covered(&new, is_unlimited)?;
+            if !is_unlimited {
+                check_limit_of_operator(&new, &stored)?;
+            }
             if id == self.identity.caller.key {
                 self.check_own_change(&new, may_end_itself)?;
             }

@@ -8,6 +8,8 @@ use crate::keys::NewKey;
 use model::Timestamp;
 use model::caller::{ADMIN, Access, Grant};
 use model::problem::{Code, Problem};
+use model::record::Fields;
+use serde_json::Value;
 
 impl Administration<'_> {
     /// Whether the caller is the operator: an unrestricted admin key of the first account, without
@@ -46,7 +48,7 @@ impl Administration<'_> {
             let message = format!("This key lacks the scope `{scope}`, so it cannot give it on.");
             return denied("scopes", message);
         }
-        // Only the operator sets a limit above the usual one, or takes away a limit that was set.
+        // Only the operator sets a limit above the usual one.
         let usual = self.services.admission.limiter.usual().filter(|_| !is_unlimited);
         let exceeds = |own: &u32| new.rate_limit.is_none_or(|limit| limit > *own);
         let exceeds_usual = |usual: &u32| new.rate_limit.is_some_and(|limit| limit > *usual);
@@ -118,6 +120,21 @@ impl Administration<'_> {
                 Err(Problem::new(Code::InvalidParameter, message).param("self"))
             }
             [(name, _), ..] => Err(Problem::unknown_parameter(name, &["self"])),
+        }
+    }
+}
+
+/// Refuses to raise or take away the limit that the operator set for a key: a key with a quota of
+/// its own, which only the operator makes.
+pub(super) fn check_limit_of_operator(new: &NewKey, stored: &Fields) -> Result<(), Problem> {
+    let limit = stored.get("rate_limit").and_then(Value::as_u64);
+    let limit = limit.filter(|_| new.quota_of.is_none());
+    let exceeds = |limit: &u64| new.rate_limit.is_none_or(|new| u64::from(new) > *limit);
+    match limit.filter(exceeds) {
+        None => Ok(()),
+        Some(limit) => {
+            let message = format!("The operator gave this key a limit of {limit} requests.");
+            Err(Problem::new(Code::PermissionDenied, message).param("rate_limit"))
         }
     }
 }

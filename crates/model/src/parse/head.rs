@@ -75,11 +75,19 @@ fn read_one<'t>(report: &mut Report<'_>, name: Text<'t>, table: Table<'t>) -> Co
     CollectionTable { name, object, object_at, id_prefix, parent: None, feed, table }
 }
 
+/// Parts of the reference that are no collections.
+const PAGES: [&str; 2] = ["service", "live"];
+
 fn check_name(report: &mut Report<'_>, name: Text<'_>, has_object: bool) {
     if builtin::RESERVED.contains(&name.value) {
         report.say(
             name.at,
             format!("`{}` is a collection of the service itself; choose another name", name.value),
+        );
+    } else if PAGES.contains(&name.value) {
+        report.say(
+            name.at,
+            format!("`{}` is a part of the API's reference; choose another name", name.value),
         );
     } else if !naming::is_path_segment(name.value) {
         report.say(

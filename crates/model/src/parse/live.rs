@@ -119,6 +119,13 @@ pub(super) fn origins(report: &mut Report<'_>, table: &Table<'_>) -> Vec<String>
         let fits = host.is_some_and(|(_, host)| {
             !host.is_empty() && !host.contains(['/', '*', ' ', '@']) && host.is_ascii()
         });
+        // A browser leaves the usual port out, so such an origin would never be sent.
+        let lower = text.value.to_ascii_lowercase();
+        let is_usual =
+            |scheme: &str, port: &str| lower.starts_with(scheme) && lower.ends_with(port);
+        if is_usual("http://", ":80") || is_usual("https://", ":443") {
+            report.say(text.at, "browsers send this origin without its port; leave the port out");
+        }
         if text.value != "*" && !fits {
             report.say(
                 text.at,

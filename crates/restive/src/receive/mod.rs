@@ -104,7 +104,7 @@ async fn serve(
     let metrics = Arc::new(operator::Metrics(hook.log.clone()));
     let open = listeners.open(hook.clone(), metrics, &shutdown)?;
     let handlers = handler.start(&inbox, handling.workers, timeout)?;
-    addresses.announce()?;
+    addresses.announce();
     stop.await;
     tracing::info!("draining");
     trigger.fire();

@@ -6,6 +6,7 @@ mod progress;
 use crate::args::{AsJson, Replay, Storage};
 use crate::data;
 use crate::output::print_json;
+use crate::output::say;
 use crate::outside::{System, stop_signal};
 use crate::text::printable;
 use anyhow::bail;
@@ -62,8 +63,8 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
             if replay.output.json {
                 return print_json(&json!({ "id": made.id, "status": "waiting" }));
             }
-            println!("{}", made.id);
-            println!(
+            say!("{}", made.id);
+            say!(
                 "No server runs on {}: the replay starts when `restive serve` starts.",
                 data::shown(storage)
             );
@@ -200,7 +201,7 @@ impl Job<'_> {
             };
             if !moved && !data::is_served(self.storage)? {
                 bar.end();
-                println!("The server has stopped; {} continues when it starts again.", made.id);
+                say!("The server has stopped; {} continues when it starts again.", made.id);
                 return Ok(());
             }
         }
@@ -250,13 +251,13 @@ fn conclude(id: &str, progress: &Progress, output: AsJson) -> anyhow::Result<()>
             "succeeded": progress.succeeded,
         })),
         "succeeded" if progress.dry_run => {
-            println!("{} event(s) would be sent", progress.total.unwrap_or(progress.done));
+            say!("{} event(s) would be sent", progress.total.unwrap_or(progress.done));
             Ok(())
         }
         "succeeded" => {
-            println!("{id}: sent {} event(s), {} succeeded", progress.done, progress.succeeded);
+            say!("{id}: sent {} event(s), {} succeeded", progress.done, progress.succeeded);
             if progress.succeeded < progress.done {
-                println!("For the others, see GET /v1/deliveries or `restive events show`");
+                say!("For the others, see GET /v1/deliveries or `restive events show`");
             }
             Ok(())
         }

@@ -4,6 +4,7 @@
 mod acme;
 
 use crate::args::{self, ClientAuth, TlsMode};
+use crate::output::say;
 use crate::redirect::Tokens;
 use acme::{Acme, AcmeClient};
 use anyhow::{Context as _, bail};
@@ -151,8 +152,8 @@ impl Secured {
         let stamp = stamp(&pairs);
         let certificates = read_all(&pairs)?;
         if let (true, Some(certificate)) = (is_self_signed, certificates.first()) {
-            println!("self-signed certificate {}", pairs[0].cert.display());
-            println!("  SHA-256 {}", fingerprint(certificate));
+            say!("self-signed certificate {}", pairs[0].cert.display());
+            say!("  SHA-256 {}", fingerprint(certificate));
         }
         let tls = Tls::with_clients(certificates, clients).context("TLS cannot be set up")?;
         Ok(Secured { tls, pairs, is_self_signed, stamp, keeper: None })

@@ -1,7 +1,7 @@
 //! Keys and accounts over HTTP: who may manage them, and that no key gives more than it has.
 
-use crate::auth::create;
-use crate::harness::{Answer, PATIENCE, Server, run};
+use crate::auth::{base64, create};
+use crate::harness::{Answer, KEY, PATIENCE, Server, run};
 use crate::live_client::{Opened, bearer, write};
 use serde_json::{Value, json};
 
@@ -173,6 +173,58 @@ fn no_key_gives_more_than_it_has() {
     server.get(&format!("/v1/keys/{live_id}")).error(404, "not_found");
     let live = make(&server, made["secret"].as_str().unwrap(), json!({ "scopes": ["books:read"] }));
     assert!(live.1.starts_with("rk_live_"), "{live:?}");
+}
+
+#[test]
+fn a_limit_that_the_operator_set_is_the_operators_to_raise() {
+    let server = Server::bookshop();
+    let account = server.post("/v1/accounts", json!({"name": "Customer"})).expect(201);
+    let key = |name: &str, limit: Value| {
+        let body = json!({"name": name, "scopes": null, "admin": true, "rate_limit": limit,
+            "account": account["id"]});
+        make(&server, KEY, body)
+    };
+    let (_, admin) = key("admin", Value::Null);
+    let (limited, _) = key("limited", json!(5));
+    let path = format!("/v1/keys/{limited}");
+    for more in [Value::Null, json!(6_000)] {
+        let body = json!({ "rate_limit": more });
+        let refused = ask(&server, "PATCH", &path, &admin, &body).error(403, "permission_denied");
+        assert_eq!(refused["param"], "rate_limit");
+    }
+    ask(&server, "PATCH", &path, &admin, &json!({"rate_limit": 4})).expect(200);
+    server.patch(&path, json!({"rate_limit": 50})).expect(200);
+    // What the customer gave itself, it may change.
+    let (own, _) = make(&server, &admin, json!({"scopes": null, "rate_limit": 7}));
+    let body = json!({"rate_limit": 70});
+    ask(&server, "PATCH", &format!("/v1/keys/{own}"), &admin, &body).expect(200);
+}
+
+#[test]
+fn pages_of_other_sites_do_not_write_with_credentials_that_the_browser_sends() {
+    let server = Server::bookshop();
+    let book = server.book("A");
+    let basic = format!("Basic {}", base64(&format!("{KEY}:")));
+    let send = |method: &str, path: &str, origin: &str, credentials: &str| {
+        let ask = server.ask_anonymously(method, path).header("authorization", credentials);
+        let ask = if origin.is_empty() { ask } else { ask.header("origin", origin) };
+        ask.send()
+    };
+    let path = format!("/v1/books/{book}");
+    for foreign in ["https://evil.example", "null"] {
+        let refused = send("DELETE", &path, foreign, &basic);
+        assert_eq!(refused.error(403, "permission_denied")["param"], "Origin");
+        let keys = server.get("/v1/keys").expect(200);
+        let id = keys["data"][0]["id"].as_str().unwrap();
+        send("POST", &format!("/v1/keys/{id}/roll"), foreign, &basic)
+            .error(403, "permission_denied");
+        send("GET", &path, foreign, &basic).expect(200);
+    }
+    send("DELETE", &path, "https://evil.example", &format!("Bearer {KEY}")).expect(200);
+    for own in ["", &server.url("")] {
+        let book = server.book("B");
+        send("DELETE", &format!("/v1/books/{book}"), own.trim_end_matches('/'), &basic).expect(200);
+    }
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn with(server: &Server, key: &str, path: &str) -> Answer {
     server.ask("GET", path).key(key).send()
 }
 
-fn base64(text: &str) -> String {
+pub fn base64(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::new();
     for chunk in text.as_bytes().chunks(3) {

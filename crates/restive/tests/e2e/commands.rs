@@ -62,6 +62,97 @@ fn a_backup_is_restored_and_what_was_there_is_kept() {
 }
 
 #[test]
+fn the_files_of_a_killed_server_are_restored_with_every_acknowledged_write() {
+    let server = Server::bookshop();
+    let book = server.book("acknowledged");
+    let folder = server.kill();
+    let live = folder.path().join("data/restive.db");
+    let new = folder.path().join("new");
+    let (live, new_data) = (live.to_str().unwrap(), new.to_str().unwrap());
+    let (text, error, code) = run(folder.path(), &["restore", live, "--data", new_data]);
+    assert_eq!(code, 0, "{text}{error}");
+    // In place as well.
+    let data = folder.path().join("data");
+    let own = ["restore", live, "--replace", "--data", data.to_str().unwrap()];
+    let (text, error, code) = run(folder.path(), &own);
+    assert_eq!(code, 0, "{text}{error}");
+    let server = Start::bookshop().on(&folder).go();
+    server.get(&format!("/v1/books/{book}")).expect(200);
+    server.stop();
+    let elsewhere = Arc::new(TempDir::new().unwrap());
+    std::fs::rename(&new, elsewhere.path().join("data")).unwrap();
+    let server = Start::bookshop().on(&elsewhere).go();
+    server.get(&format!("/v1/books/{book}")).expect(200);
+    let used = server.data().join("restive.db");
+    let other = elsewhere.path().join("other");
+    let from = ["restore", used.to_str().unwrap(), "--data", other.to_str().unwrap()];
+    let (_, error, code) = run(elsewhere.path(), &from);
+    assert!(code == 1 && error.contains("in use by a server"), "{error}");
+}
+
+#[test]
+fn a_restore_that_was_interrupted_is_not_mistaken_for_an_empty_folder() {
+    let server = Server::bookshop();
+    let book = server.book("kept");
+    let file = server.folder.path().join("backup.db");
+    let (_, error, code) = server.tool(&["backup", file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{error}");
+    let (_, folder) = server.stop();
+    let data = folder.path().join("data");
+    // As a kill between its two steps leaves the folder.
+    std::fs::create_dir(data.join("before-restore-now")).unwrap();
+    for name in ["restive.db", "restive.db-wal", "restive.db-shm", "restive.db-acknowledged"] {
+        let file = data.join(name);
+        if file.exists() {
+            std::fs::rename(&file, data.join("before-restore-now").join(name)).unwrap();
+        }
+    }
+    let (code, error) = Start::bookshop().on(&folder).fails();
+    assert!(code == 1 && error.contains("a restore was interrupted"), "{code} {error}");
+    let shown = data.to_str().unwrap();
+    let doctor = ["doctor", "--json", "--data", shown, "--listen", "127.0.0.1:0"];
+    let report = json_of(folder.path(), &doctor, 1);
+    assert!(report.to_string().contains("a restore was interrupted"), "{report}");
+    let (_, error, code) =
+        run(folder.path(), &["restore", file.to_str().unwrap(), "--data", shown]);
+    assert_eq!(code, 0, "{error}");
+    let server = Start::bookshop().on(&folder).go();
+    server.get(&format!("/v1/books/{book}")).expect(200);
+}
+
+#[test]
+fn a_server_whose_output_cannot_be_written_serves_all_the_same() {
+    let folder = Arc::new(TempDir::new().unwrap());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = Start::bookshop().at(taken).command(folder.path());
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut server = command.stdout(full).stderr(std::process::Stdio::null()).spawn().unwrap();
+    crate::harness::eventually("it listens", || std::net::TcpStream::connect(taken).is_ok());
+    server.kill().unwrap();
+    server.wait().unwrap();
+}
+
+#[test]
+fn a_schema_that_is_a_folder_is_refused_instead_of_serving_the_bookshop() {
+    let folder = TempDir::new().unwrap();
+    std::fs::create_dir(folder.path().join("restive.toml")).unwrap();
+    let (_, error, code) = run(folder.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(code != 0 && error.contains("restive.toml"), "{code} {error}");
+    assert!(!folder.path().join("restive-data").exists());
+}
+
+#[test]
+fn names_that_customers_choose_do_not_control_the_terminal() {
+    let server = Server::bookshop();
+    let name = "ok\r\u{1b}[2Kforged\n\u{202e}row";
+    server.post("/v1/keys", serde_json::json!({"name": name, "scopes": null})).expect(201);
+    let (text, error, code) = server.tool(&["keys", "list"]);
+    assert!(code == 0 && text.contains("forged"), "{text}{error}");
+    assert!(!text.contains(['\r', '\u{1b}', '\u{202e}']), "{text:?}");
+    assert!(!text.contains("forged\n"), "{text:?}");
+}
+
+#[test]
 fn doctor_finds_what_would_keep_a_server_from_starting() {
     let folder = TempDir::new().unwrap();
     let at = folder.path();

@@ -13,6 +13,12 @@ fn token(server: &Server) -> String {
 }
 
 #[test]
+fn behind_a_proxy_the_link_is_not_printed_into_a_log() {
+    let server = Start::bookshop().arg("--trusted-proxies=127.0.0.1/32").go();
+    assert!(!server.greeting.contains("login"), "{}", server.greeting);
+}
+
+#[test]
 fn the_printed_token_logs_in_once_with_a_key_that_manages_keys() {
     let server = Server::bookshop();
     let token = token(&server);

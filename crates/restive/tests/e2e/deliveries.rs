@@ -737,3 +737,29 @@ fn an_erased_event_is_not_delivered_even_if_it_was_queued_in_memory() {
     assert_eq!(about["data"]["object"], json!({"id": secret, "object": "book", "erased": true}));
     assert!(!told.iter().any(|event| event.to_string().contains("Secret title")));
 }
+
+#[test]
+fn an_erased_event_does_not_say_who_caused_it() {
+    let server = Server::bookshop();
+    let body = json!({"title": "A", "author": "x"});
+    let key = "socket:ann@example.com";
+    let book = server.ask("POST", "/v1/books").header("idempotency-key", key).json(&body).send();
+    let book = book.id();
+    let event = || {
+        let events = server.get("/v1/events?type=book.created").expect(200);
+        events["data"][0].clone()
+    };
+    assert_eq!(event()["request"]["idempotency_key"], key);
+    assert!(event()["actor"]["key"].is_string());
+    let request = event()["request"]["id"].clone();
+    server.post("/v1/erasures", json!({"resource": book})).expect(201);
+    let is_erased = |event: &Value| {
+        assert_eq!(event["request"], json!({"id": request, "idempotency_key": null}));
+        assert_eq!(event.get("actor"), None, "{event}");
+    };
+    is_erased(&event());
+    let (_, folder) = server.stop();
+    let server = Start::bookshop().on(&folder).go();
+    let events = server.get("/v1/events?type=book.created").expect(200);
+    is_erased(&events["data"][0]);
+}

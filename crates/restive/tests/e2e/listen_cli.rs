@@ -190,7 +190,8 @@ fn a_listener_loses_and_repeats_nothing_when_the_network_or_the_server_fails() {
     assert_eq!(ids(&other_sink.received()), expected);
     let envelope = &sink.of("message.created")[0].event();
     assert_eq!(envelope["data"]["object"]["text"], "a feed's record has an envelope, too");
-    assert!(listener.has_connected() >= 3);
+    // A slow listener may still wait after one failure when the next one comes.
+    assert!(listener.has_connected() >= 2);
     eventually("all lines", || listener.lines().len() == 1 + expected.len());
     for (line, id) in listener.lines()[1..].iter().zip(&expected) {
         let line: Value = serde_json::from_str(line).unwrap();

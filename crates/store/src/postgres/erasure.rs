@@ -73,7 +73,21 @@ macro_rules! or_null {
     };
 }
 
-pub(super) use {erases, object, or_null, remains};
+/// What caused an event, as it may be read: the request stays, who made it is erased.
+macro_rules! origin {
+    ($log:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $crate::postgres::erasure::erases!($log),
+            " THEN split_part(",
+            $log,
+            ".request, ' ', 1) ELSE ",
+            $log,
+            ".request END"
+        )
+    };
+}
+pub(super) use {erases, object, or_null, origin, remains};
 
 /// The text of an attempt without what the endpoint answered; everything else as it was written.
 pub fn without_response(body: &str) -> String {
@@ -103,7 +117,8 @@ const ATTEMPTS: &str = "SELECT n FROM attempts WHERE delivery = $1 AND n > $2 OR
 const CLEAN_EVENT: &str = concat!(
     "UPDATE log SET object = ",
     remains!("log"),
-    ", previous = NULL, hidden = NULL WHERE seq = $1"
+    ", previous = NULL, hidden = NULL, idempotency_key = NULL, \
+     request = split_part(request, ' ', 1) WHERE seq = $1"
 );
 
 /// How many events are about a resource, after the first sequence and up to the second.

@@ -4,9 +4,9 @@
 use super::connect::{Cells, Client};
 use super::param::{Param, params};
 use crate::Error;
-use crate::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
+use crate::usage::{KEPT_KEYS, KEY_SUBJECT, NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 use model::Timestamp;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const SINCE: &str =
     "INSERT INTO meta VALUES ('version_usage_since', $1::bigint::text) ON CONFLICT DO NOTHING";
@@ -18,6 +18,11 @@ const ADD: &str = "INSERT INTO version_usage (account, version, requests, last) 
     ON CONFLICT (account, version) DO UPDATE SET \
     requests = version_usage.requests + excluded.requests, \
     last = greatest(version_usage.last, excluded.last)";
+/// The rows of keys are those between `keys.` and `keys/`.
+const FORGET_KEYS: &str = "DELETE FROM version_usage u USING unnest($1::text[]) a(account), \
+    LATERAL (SELECT k.version FROM version_usage k WHERE k.account = a.account \
+    AND k.version > 'keys.' AND k.version < 'keys/' ORDER BY k.last DESC, k.version OFFSET $2) o \
+    WHERE u.account = a.account AND u.version = o.version";
 const OF_ACCOUNT: &str = "SELECT version, requests, last FROM version_usage WHERE account = $1 \
     ORDER BY version";
 const TOTALS: &str = "SELECT version, sum(requests)::bigint, count(*) FROM version_usage \
@@ -46,7 +51,15 @@ pub async fn add(client: &Client, added: &[Used]) -> Result<(), Error> {
         sums.values().map(requests).collect::<Vec<i64>>().into(),
         sums.values().map(|sum| sum.1).collect::<Vec<i64>>().into(),
     ];
-    client.execute(ADD, &values).await.map(drop)
+    client.execute(ADD, &values).await?;
+    let of_keys = sums.keys().filter(|(_, subject)| subject.starts_with(KEY_SUBJECT));
+    let accounts: BTreeSet<&str> = of_keys.map(|(account, _)| *account).collect();
+    if accounts.is_empty() {
+        return Ok(());
+    }
+    let kept = i64::try_from(KEPT_KEYS).unwrap_or(i64::MAX);
+    let values: [Param<'_>; 2] = [accounts.into_iter().collect::<Vec<&str>>().into(), kept.into()];
+    client.execute(FORGET_KEYS, &values).await.map(drop)
 }
 
 pub async fn of_account(client: &Client, account: &str) -> Result<Vec<Used>, Error> {

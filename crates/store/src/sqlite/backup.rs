@@ -58,6 +58,16 @@ fn copy(source: &Path, partial: &Path, progress: &mut dyn FnMut(u64, u64)) -> Re
     target.close().map_err(|(_, error)| Error::from(error))
 }
 
+/// Moves all writes of a database into its file, which needs no file next to it then, and makes it
+/// another log: its positions are not those of the original.
+pub fn make_one_file(path: &Path) -> Result<(), Error> {
+    let connection = connection::connect(path)?;
+    connection.execute("DELETE FROM meta WHERE name = 'epoch'", [])?;
+    connection.pragma_update(None, "journal_mode", "DELETE")?;
+    connection.close().map_err(|(_, error)| Error::from(error))?;
+    File::open(path).and_then(|file| file.sync_all()).map_err(Error::from)
+}
+
 fn publish(partial: &Path, target: &Path) -> Result<(), Error> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::StorageFull => Error::Full,

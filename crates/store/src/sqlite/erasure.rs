@@ -87,7 +87,23 @@ macro_rules! or_null {
     };
 }
 
-pub(super) use {erases, object, or_null, remains};
+/// What caused an event, as it may be read: the request stays, who made it is erased.
+macro_rules! origin {
+    ($log:literal) => {
+        concat!(
+            "iif(",
+            $crate::sqlite::erasure::erases!($log),
+            ", substr(",
+            $log,
+            ".request, 1, instr(",
+            $log,
+            ".request || ' ', ' ') - 1), ",
+            $log,
+            ".request)"
+        )
+    };
+}
+pub(super) use {erases, object, or_null, origin, remains};
 
 const COUNT: &str = "SELECT count(*) FROM log WHERE scope = ?1 AND record = ?2 \
     AND seq > ?3 AND seq <= ?4";
@@ -108,7 +124,8 @@ const CLEAN_ATTEMPT: &str = "UPDATE attempts SET body = json_set(body, '$.respon
 const CLEAN_EVENT: &str = concat!(
     "UPDATE log SET object = ",
     remains!("log"),
-    ", previous = NULL, hidden = NULL WHERE seq = ?1"
+    ", previous = NULL, hidden = NULL, idempotency_key = NULL, \
+     request = substr(request, 1, instr(request || ' ', ' ') - 1) WHERE seq = ?1"
 );
 
 /// How many events are about a resource, after the first sequence and up to the second.

@@ -38,6 +38,7 @@ mod writer_tests;
 pub use crate::options::{Options, Role};
 pub use crate::state::Clock;
 pub use crate::upgrade::ServedSchema;
+pub use backup::make_one_file;
 pub use inspect::{Depth, damage, review};
 pub use migrate::{SqliteSource, SqliteTarget};
 

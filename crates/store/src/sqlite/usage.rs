@@ -2,13 +2,14 @@
 //! No event reports them.
 
 use crate::Error;
-use crate::usage::{NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
+use crate::usage::{KEPT_KEYS, KEY_SUBJECT, NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 use model::Timestamp;
 use rusqlite::{Connection, params};
+use std::collections::BTreeSet;
 
 /// Created by the server, in files of older releases too. At first the subjects were versions only,
 /// hence the name of the column. Rows `keys.<id>` say when a key was last used; totals leave them
-/// out, because there may be any number of keys.
+/// out, because there are many keys.
 pub const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS version_usage (
   account TEXT NOT NULL, version TEXT NOT NULL, requests INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -20,6 +21,10 @@ const BEGAN: &str = "SELECT value FROM meta WHERE name = 'version_usage_since'";
 const ADD: &str = "INSERT INTO version_usage VALUES (?1, ?2, ?3, ?4) \
     ON CONFLICT (account, version) DO UPDATE SET \
     requests = requests + excluded.requests, last = max(last, excluded.last)";
+/// The rows of keys are those between `keys.` and `keys/`.
+const FORGET_KEYS: &str = "DELETE FROM version_usage WHERE account = ?1 AND version IN \
+    (SELECT version FROM version_usage WHERE account = ?1 AND version > 'keys.' \
+    AND version < 'keys/' ORDER BY last DESC, version LIMIT -1 OFFSET ?2)";
 const OF_ACCOUNT: &str = "SELECT version, requests, last FROM version_usage WHERE account = ?1";
 const TOTALS: &str = "SELECT version, sum(requests), count(*) FROM version_usage \
     WHERE version NOT GLOB 'keys.*' GROUP BY version";
@@ -42,6 +47,12 @@ pub fn add(connection: &Connection, added: &[Used]) -> Result<(), Error> {
     for used in added {
         let requests = i64::try_from(used.requests).unwrap_or(i64::MAX);
         statement.execute(params![used.account, used.subject, requests, used.last.0])?;
+    }
+    let mut forget = connection.prepare_cached(FORGET_KEYS)?;
+    let of_keys = added.iter().filter(|used| used.subject.starts_with(KEY_SUBJECT));
+    let accounts: BTreeSet<&str> = of_keys.map(|used| used.account.as_str()).collect();
+    for account in accounts {
+        forget.execute(params![account, i64::try_from(KEPT_KEYS).unwrap_or(i64::MAX)])?;
     }
     Ok(())
 }

@@ -75,7 +75,11 @@ fn definitions() -> [(&'static str, String); 3] {
                 " AS body, ",
                 erasure::or_null!("log", "previous"),
                 " AS hidden, type AS f_type, created / 1000 AS f_created, record AS f_resource, \
-                 api_version, request, idempotency_key, collection, ",
+                 api_version, ",
+                erasure::origin!("log"),
+                " AS request, ",
+                erasure::or_null!("log", "idempotency_key"),
+                " AS idempotency_key, collection, ",
                 erasure::or_null!("log", "hidden"),
                 " AS aside FROM log WHERE collection NOT IN ('accounts', 'keys')"
             ),

@@ -2,8 +2,9 @@
 
 use crate::support::*;
 use model::write::{Committed, Response};
-use model::{Change, Code, Write};
+use model::{Change, Code, Timestamp, Write};
 use serde_json::json;
+use store::usage::{KEPT_KEYS, KEY_SUBJECT, Used};
 
 fn response(committed: Committed) -> (bool, Response) {
     match committed {
@@ -93,4 +94,22 @@ pub async fn concurrent_duplicates_take_effect_once(bed: Bed) {
     assert_eq!(answers.iter().filter(|(replayed, _)| !replayed).count(), 1);
     assert!(answers.iter().all(|(_, answer)| *answer == answers[0].1));
     assert_eq!(bed.store.events(None, 0, 100).await.unwrap().len(), 1);
+}
+
+pub async fn the_last_uses_of_keys_are_kept_for_a_bounded_number_of_keys(bed: Bed) {
+    let used = |account: &str, subject: String, last: usize| Used {
+        account: account.to_owned(),
+        subject,
+        requests: 1,
+        last: Timestamp(i64::try_from(last).unwrap()),
+    };
+    let keys = (0..KEPT_KEYS + 10).map(|n| used("a", format!("{KEY_SUBJECT}key_{n}"), n));
+    let others = [used("a", "2025-06-01".into(), 0), used("b", format!("{KEY_SUBJECT}key"), 0)];
+    bed.store.add_usage(keys.chain(others).collect()).await.unwrap();
+    let kept = bed.store.usage_of("a").await.unwrap();
+    assert_eq!(kept.len(), KEPT_KEYS + 1, "and the version");
+    for n in 0..10 {
+        assert!(!kept.iter().any(|one| one.subject == format!("{KEY_SUBJECT}key_{n}")), "{n}");
+    }
+    assert_eq!(bed.store.usage_of("b").await.unwrap().len(), 1);
 }

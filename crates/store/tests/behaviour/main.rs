@@ -100,6 +100,7 @@ suite! {
         an_update_that_changed_nothing_is_replayed_too
         keys_expire_after_a_day
         concurrent_duplicates_take_effect_once
+        the_last_uses_of_keys_are_kept_for_a_bounded_number_of_keys
     }
     lists {
         filters_select

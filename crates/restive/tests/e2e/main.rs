@@ -12,6 +12,7 @@ mod database;
 mod deadline;
 mod harness;
 mod live_client;
+mod migrate;
 mod nodes;
 mod odd;
 mod proxy;

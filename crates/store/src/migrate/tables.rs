@@ -4,13 +4,13 @@
 
 use super::Meta;
 use crate::Error;
+use ColumnKind::{Bytes, Integer, Text};
 use model::evolve::Stored;
 use model::parse;
 use model::schema::Kind;
 use model::version::Versions;
 use model::{CollectionIx, Schema};
 use std::sync::Arc;
-use ColumnKind::{Bytes, Integer, Text};
 
 /// What a column holds, in both engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -53,8 +53,7 @@ const E2E_MODULES: [&str; 26] = [
 ];
 
 /// The modules of a sample.
-const E2E_SAMPLE: [&str; 5] =
-    ["nodes::", "cluster::", "migrate::", "resources::", "idempotency::"];
+const E2E_SAMPLE: [&str; 5] = ["nodes::", "cluster::", "migrate::", "resources::", "idempotency::"];
 
 /// A running server.
 pub struct Postgres {

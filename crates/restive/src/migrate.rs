@@ -24,7 +24,7 @@ const LINE: Duration = Duration::from_secs(10);
 
 enum Place {
     Folder(PathBuf),
-    Database(Address),
+    Database(Box<Address>),
 }
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
             return Ok(Place::Folder(PathBuf::from(text)));
         }
         match Address::parse(text) {
-            Ok(address) => Ok(Place::Database(address)),
+            Ok(address) => Ok(Place::Database(Box::new(address))),
             // The parser knows the option of the other commands.
             Err(error) => bail!("{}", error.to_string().replacen("--database", option, 1)),
         }

@@ -134,9 +134,11 @@ fn assert_same(before: &[(String, String)], after: &[(String, String)]) {
     assert_eq!(before.len(), after.len());
 }
 
-/// A service with something in every table; returns the id of a delivery that failed and waits.
-fn fill(server: &Server, sink: &Sink, broken: &Sink) -> String {
-    endpoint(server, sink, json!({"enabled_events": ["book.created"]}));
+/// A service with something in every table; returns the id of a delivery that failed and waits, and
+/// the secret of the endpoint that works.
+fn fill(server: &Server, sink: &Sink, broken: &Sink) -> (String, String) {
+    let with = json!({"url": sink.url(), "enabled_events": ["book.created"]});
+    let made = server.post("/v1/webhook-endpoints", with).expect(201);
     broken.will(Manner::status(503));
     let with = json!({"enabled_events": ["order.created"], "retry_schedule": [36_000]});
     let failing = endpoint(server, broken, with);
@@ -162,7 +164,21 @@ fn fill(server: &Server, sink: &Sink, broken: &Sink) -> String {
     eventually("every outcome is stored", || {
         server.get("/v1/events?delivery=succeeded&type=book.created").column("id").len() == 9
     });
-    waiting["id"].as_str().unwrap().to_owned()
+    let word = |value: &Value| value.as_str().unwrap().to_owned();
+    (word(&waiting["id"]), word(&made["secret"]))
+}
+
+/// Whether the last delivery of a book is signed with a secret.
+fn is_signed(folder: &Path, sink: &Sink, secret: &str) -> bool {
+    let last = sink.of("book.created").pop().unwrap();
+    let body = folder.join("body");
+    std::fs::write(&body, &last.body).unwrap();
+    let mut command = Command::new(executable());
+    command.args(["verify", "signature", "--secret", secret]).arg("--body").arg(&body);
+    for name in ["webhook-id", "webhook-timestamp", "webhook-signature"] {
+        command.arg("--header").arg(format!("{name}: {}", last.header(name).unwrap()));
+    }
+    command.output_in_time().unwrap().status.success()
 }
 
 /// The position of a stream after its first book, and the ids that come after it.
@@ -179,7 +195,7 @@ fn what_clients_hold_works_after_a_move_to_postgresql_and_back() {
     let folder = Arc::new(TempDir::new().unwrap());
     let start = Start::bookshop();
     let server = on_folder(&start, &folder);
-    let waiting = fill(&server, &sink, &broken);
+    let (waiting, signing) = fill(&server, &sink, &broken);
     let key = server.post("/v1/keys", json!({"name": "kept", "scopes": null})).expect(201);
     let secret = key["secret"].as_str().unwrap().to_owned();
     let create = |server: &Server| {
@@ -212,6 +228,8 @@ fn what_clients_hold_works_after_a_move_to_postgresql_and_back() {
     assert_eq!(broken.of("order.created").len(), failed + 1);
     server.book("Made in PostgreSQL");
     eventually("new events arrive", || sink.of("book.created").len() == 11);
+    assert!(is_signed(folder.path(), &sink, &signing));
+    assert!(!is_signed(folder.path(), &sink, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"));
     eventually("they are stored", || {
         server.get("/v1/events?delivery=succeeded&type=book.created").column("id").len() == 11
     });
@@ -257,6 +275,98 @@ fn a_retry_and_a_timer_that_are_due_after_the_move_happen_once() {
     assert_eq!(events.len(), 1);
 }
 
+const FIRST_VERSION: &str = r#"
+[service]
+version = "2025-06-01"
+[collections.things.fields]
+name = { type = "string", required = true, filter = true, sort = true, search = true }
+price = { type = "number", filter = true, sort = true }
+code = { type = "string", unique = true }
+on = { type = "boolean", filter = true }
+day = { type = "date", sort = true }
+at = { type = "timestamp", sort = true }
+pin = { type = "string", write_only = true }
+old = { type = "string", filter = true, search = true }
+[collections.parts]
+parent = "things"
+[collections.parts.fields]
+text = { type = "string", search = true, filter = true }
+"#;
+
+/// The same with a field that was renamed and one that new clients do not see.
+fn second_version() -> String {
+    let changed = FIRST_VERSION
+        .replace("version = \"2025-06-01\"", "version = \"2026-11-01\"")
+        .replace("name = {", "title = {");
+    format!(
+        r#"{changed}
+[[versions]]
+date = "2026-11-01"
+[[versions.changes]]
+collection = "things"
+rename = {{ from = "name", to = "title" }}
+[[versions.changes]]
+collection = "things"
+removed = {{ field = "old" }}
+[[versions]]
+date = "2025-06-01"
+"#
+    )
+}
+
+#[test]
+fn a_service_with_an_older_version_moves_with_what_its_clients_see() {
+    let Some(url) = database() else { return };
+    let folder = Arc::new(TempDir::new().unwrap());
+    let server = on_folder(&Start::schema(FIRST_VERSION), &folder);
+    for n in 1..=4 {
+        let thing = json!({
+            "name": format!("\u{1}Ärger {n}"), "price": -0.5 * f64::from(n), "code": format!("c{n}"),
+            "on": n % 2 == 0, "day": "2026-01-05", "at": "2026-01-05T10:00:00.123Z", "pin": "1234",
+            "old": format!("oldword{n}"),
+        });
+        let thing = server.make("/v1/things", thing);
+        server.make(&format!("/v1/things/{thing}/parts"), json!({"text": "a\u{1}part"}));
+    }
+    server.make("/v1/things", json!({"name": "plain"}));
+    server.stop();
+    let start = Start::schema(&second_version());
+    let answers = |server: &Server| {
+        let mut answers = Vec::new();
+        for version in ["2025-06-01", "2026-11-01"] {
+            for path in [
+                "/v1/things?limit=2",
+                "/v1/things?q=arger",
+                "/v1/events?limit=3",
+                "/v1/things?sort=-price",
+                "/v1/things?sort=at&on=true",
+                "/v1/things?code=c2",
+                if version == "2025-06-01" { "/v1/things?q=oldword3" } else { "/v1/things" },
+            ] {
+                let answer = server.ask("GET", path).header("restive-version", version).send();
+                let records = answer.json["data"].as_array().map_or(0, Vec::len);
+                let valid = answer.status == 400 || records > 0;
+                assert!(valid, "{version} {path}: {}", answer.text);
+                if answer.status == 200 {
+                    answers.push((format!("{version} {path}"), answer.text));
+                }
+            }
+        }
+        assert!(answers.len() >= 12, "{answers:?}");
+        answers
+    };
+    let server = on_folder(&start, &folder);
+    let before = answers(&server);
+    server.stop();
+    moved(text(&folder.path().join("data")), &url);
+    let server = on_database(&start, &url);
+    assert_same(&before, &answers(&server));
+    server.stop();
+    let back = Arc::new(TempDir::new().unwrap());
+    moved(&url, text(&back.path().join("data")));
+    assert_same(&before, &answers(&on_folder(&start, &back)));
+}
+
 /// Begins a move and kills it while it copies the large table.
 fn kill_in_the_middle(from: &str, to: &str) {
     let mut command = migrate(from, to);
@@ -278,7 +388,7 @@ fn a_move_that_is_killed_goes_on_and_its_target_is_not_served() {
     server.book("Only one");
     server.stop();
     let data = folder.path().join("data");
-    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 60000) \
+    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 40000) \
                 INSERT INTO tombstones SELECT 'book_' || n, 'books', 2, n, n FROM c";
     let status = Command::new("sqlite3").arg(data.join("restive.db")).arg(many).status();
     assert!(status.expect("sqlite3 is needed: `cargo xtask test` installs it").success());

@@ -24,7 +24,7 @@ use model::Scope;
 use parking_lot::Mutex;
 use presence::LocalPresence;
 use relay::{Inbox, Outbox};
-use side::Question;
+use side::{Question, Side};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -109,6 +109,18 @@ pub(crate) struct Shared {
     pub stopped: watch::Sender<bool>,
 }
 
+impl Shared {
+    /// Whether no other node is known.
+    pub fn is_alone(&self) -> bool {
+        self.live.load(Relaxed) <= 1
+    }
+
+    /// Has a message sent to the other nodes; where there are none, to one that joins just now.
+    pub fn relay(&self, message: Relayed) {
+        self.outbox.push(message, self.is_alone());
+    }
+}
+
 impl PostgresCluster {
     /// Creates the tables, joins the cluster and takes the buckets that are free. Then a thread
     /// keeps the node alive until `stop`, or until the process ends.
@@ -180,8 +192,13 @@ async fn run(
     asked: mpsc::Receiver<Question>,
     joined: oneshot::Sender<Result<(), Error>>,
 ) {
-    let leases = match leases::Leases::join(shared.clone(), address.clone()).await {
-        Ok(leases) => leases,
+    // Both before it is reported: what other nodes send from then on is read.
+    let joining = async {
+        let leases = leases::Leases::join(shared.clone(), address.clone()).await?;
+        Ok((leases, Side::open(shared.clone(), &address, None).await?))
+    };
+    let (leases, side) = match joining.await {
+        Ok(both) => both,
         Err(error) => {
             let _ = joined.send(Err(error));
             return;
@@ -190,7 +207,7 @@ async fn run(
     let _ = joined.send(Ok(()));
     let mut stopped = shared.stopped.subscribe();
     let work = async {
-        tokio::join!(leases.run(), side::run(shared.clone(), address, asked));
+        tokio::join!(leases.run(), side.run(address, asked));
     };
     tokio::select! {
         () = work => {}
@@ -240,11 +257,8 @@ impl Cluster for PostgresCluster {
     }
 
     fn relay(&self, message: Relayed) {
-        // Nobody else is there.
-        if self.live_nodes() > 1 {
-            self.shared.outbox.push(message);
-            self.shared.news.notify_one();
-        }
+        self.shared.relay(message);
+        self.shared.news.notify_one();
     }
 
     fn relayed(&self) -> BoxFuture<'_, Vec<Relayed>> {

@@ -1,10 +1,10 @@
 //! What nodes share besides leases: presence, ephemeral messages, budgets of requests.
 
-use crate::bed::{LEASE, bed, until};
+use crate::bed::{LEASE, bed, serving, until};
 use model::{Scope, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::cluster::{BudgetRequest, Cluster, PresentHere, Relayed};
+use store::cluster::{BUCKETS, BudgetRequest, Cluster, PresentHere, Relayed};
 use store::postgres::cluster::PostgresCluster;
 use tokio::time::timeout;
 
@@ -187,6 +187,60 @@ async fn messages_that_are_sent_while_a_connection_is_opened_again_arrive() {
     }
     one.stop().await;
     two.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_has_one_holder_until_it_is_dropped_or_its_node_dies() {
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    let take = async |node: &PostgresCluster, name: &str| node.hold(name.to_owned()).await.unwrap();
+    let first = take(&one, "a").await.unwrap();
+    assert!(first.is_valid() && take(&two, "a").await.is_none());
+    assert!(take(&two, "b").await.is_some(), "another name is free");
+    drop(first);
+    let begun = Instant::now();
+    let moved = loop {
+        if let Some(hold) = take(&two, "a").await {
+            break hold;
+        }
+        assert!(begun.elapsed() < LEASE, "it is freed at once, not with its node");
+    };
+    // A node that asks and leaves before the answer holds nothing.
+    let _ = timeout(Duration::ZERO, one.hold("c".to_owned())).await;
+    let begun = Instant::now();
+    while take(&two, "c").await.is_none() {
+        assert!(begun.elapsed() < LEASE);
+    }
+    // Of many at once, one has it.
+    for round in 0..20 {
+        let name = format!("d{round}");
+        let (a, b) = tokio::join!(take(&one, &name), take(&two, &name));
+        assert!(a.is_some() != b.is_some(), "round {round}");
+    }
+    two.crash();
+    assert!(take(&one, "a").await.is_none(), "its node may be alive");
+    let begun = Instant::now();
+    while take(&one, "a").await.is_none() {
+        assert!(begun.elapsed() < 3 * LEASE, "it is freed with its node");
+        // waits for: the end of the leases of the node
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(moved);
+    one.stop().await;
+}
+
+#[tokio::test]
+async fn a_hold_of_a_node_that_could_not_renew_is_not_valid_any_more() {
+    let Some(bed) = bed().await else { return };
+    let one = bed.node().await;
+    let hold = one.hold("a".to_owned()).await.unwrap().unwrap();
+    bed.client.batch("BEGIN; LOCK TABLE restive_nodes IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    until("its leases end", || !hold.is_valid()).await;
+    bed.client.batch("ROLLBACK").await.unwrap();
+    until("it is back", || serving(&one) == BUCKETS).await;
+    assert!(!hold.is_valid(), "another node may have had it");
+    assert!(one.hold("a".to_owned()).await.unwrap().is_some_and(|hold| hold.is_valid()));
+    one.stop().await;
 }
 
 #[tokio::test]

@@ -227,7 +227,10 @@ impl Leases {
             }
         });
         let holdings = Holdings::some(holdings, began + settings.lease - settings.margin);
-        *self.shared.beat.lock() = began;
+        let before = std::mem::replace(&mut *self.shared.beat.lock(), began);
+        if began.saturating_duration_since(before) > settings.lease - settings.margin {
+            self.shared.lapses.fetch_add(1, Relaxed);
+        }
         let next = next_end.map_or(settings.heartbeat, |end| end + AFTER_END);
         Ok(Tick { holdings, next: next.min(settings.heartbeat) })
     }

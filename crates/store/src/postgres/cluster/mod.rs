@@ -3,6 +3,7 @@
 //! heartbeat. Everything is decided by the database's clock and its row locks.
 
 mod fence;
+mod holds;
 mod leases;
 mod presence;
 mod relay;
@@ -11,15 +12,16 @@ mod side;
 mod status;
 mod tables;
 
-pub use fence::stale;
+pub use fence::{CHECK, stale};
 pub use status::{NodeStatus, Status, status};
 
 use crate::cluster::{
-    BudgetRequest, Budgeted, Cluster, ClusterFigures, Holdings, Lease, PresentHere, Relayed,
+    BudgetRequest, Budgeted, Cluster, ClusterFigures, Hold, Holdings, Lease, PresentHere, Relayed,
     UsersAndTotal,
 };
 use crate::postgres::connect::Address;
 use crate::{BoxFuture, Error};
+use holds::Released;
 use model::Scope;
 use parking_lot::Mutex;
 use presence::LocalPresence;
@@ -102,6 +104,11 @@ pub(crate) struct Shared {
     pub outbox: Outbox,
     /// There is something in `presence` or `outbox`.
     pub news: Notify,
+    /// How often the leases of this node had ended before they were renewed.
+    pub lapses: AtomicU64,
+    /// The next token of a hold, and rows of holds that are to be removed.
+    pub tokens: AtomicI64,
+    pub released: Mutex<Vec<Released>>,
     /// A dead node was removed: its users may have gone.
     pub reaped: AtomicU64,
     pub stopping: watch::Sender<bool>,
@@ -143,6 +150,9 @@ impl PostgresCluster {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             news: Notify::new(),
+            lapses: AtomicU64::new(0),
+            tokens: AtomicI64::new(0),
+            released: Mutex::default(),
             reaped: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
@@ -239,6 +249,10 @@ impl Cluster for PostgresCluster {
 
     fn take_budget(&self, request: BudgetRequest) -> BoxFuture<'_, Result<Budgeted, Error>> {
         Box::pin(self.ask(|answer| Question::Budget(request, answer)))
+    }
+
+    fn hold(&self, name: String) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, Error>> {
+        Box::pin(self.ask(|answer| Question::Hold(name, answer)))
     }
 
     fn set_present(&self, scope: Scope, user: &str, present: Option<PresentHere>) {

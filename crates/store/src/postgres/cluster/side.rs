@@ -1,9 +1,9 @@
-//! Everything of the cluster that is no lease, on a second connection: presence, messages and
-//! budgets. Questions that wait together are answered by one statement.
+//! Everything of the cluster that is no lease, on a second connection: presence, messages, budgets
+//! and holds. Questions that wait together are answered by one statement.
 
 use super::session::{Session, within};
 use super::tables::{CHANNEL, LEASES};
-use super::{Shared, presence, relay};
+use super::{Shared, holds, presence, relay};
 use crate::Error;
 use crate::cluster::{BudgetRequest, Budgeted, UsersAndTotal};
 use crate::postgres::connect::{Address, Cells as _};
@@ -33,6 +33,7 @@ type Answer<T> = oneshot::Sender<Result<T, Error>>;
 
 pub enum Question {
     Budget(BudgetRequest, Answer<Budgeted>),
+    Hold(String, holds::Answer),
     Present { scope: Scope, max: usize, answer: Answer<UsersAndTotal> },
 }
 
@@ -62,6 +63,7 @@ fn fail(question: Question) {
     let error = || Error::Failed("the database is away".into());
     match question {
         Question::Budget(_, answer) => drop(answer.send(Err(error()))),
+        Question::Hold(_, answer) => drop(answer.send(Err(error()))),
         Question::Present { answer, .. } => drop(answer.send(Err(error()))),
     }
 }
@@ -128,17 +130,21 @@ impl Side {
     }
 
     async fn work(&mut self, questions: Vec<Question>) -> Result<(), Error> {
-        let mut budgets = Vec::new();
-        let mut presents = Vec::new();
+        let (mut budgets, mut presents, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for question in questions {
             match question {
                 Question::Budget(request, answer) => budgets.push((request, answer)),
+                Question::Hold(name, answer) => names.push((name, answer)),
                 Question::Present { scope, max, answer } => presents.push((scope, max, answer)),
             }
         }
         if !budgets.is_empty() {
             self.budgets(budgets).await?;
         }
+        if !names.is_empty() {
+            holds::take(&self.shared, &self.session, names).await?;
+        }
+        holds::release(&self.shared, &self.session).await?;
         let reaped = self.shared.reaped.load(Relaxed);
         if reaped != self.reaped {
             presence::reap(&self.shared, &self.session).await?;
@@ -170,6 +176,7 @@ impl Side {
         if self.cleaned.elapsed() > CLEAN {
             self.cleaned = Instant::now();
             relay::clean(&self.session).await?;
+            holds::clean(&self.session).await?;
             let old = "DELETE FROM restive_budgets WHERE ends < clock_timestamp()";
             self.session.client.execute(old, params![]).await?;
         }

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 /// The database of one test.
-struct Nodes {
-    url: String,
+pub struct Nodes {
+    pub url: String,
 }
 
 impl Nodes {
-    fn new() -> Option<Nodes> {
+    pub fn new() -> Option<Nodes> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Ok(server) = std::env::var("RESTIVE_TEST_POSTGRES") else {
             eprintln!("RESTIVE_TEST_POSTGRES is not set: nothing was tested");
@@ -33,12 +33,17 @@ impl Nodes {
         Some(Nodes { url: format!("{server}{mark}schema={schema}") })
     }
 
-    fn start(&self, arguments: &[&str]) -> Server {
+    pub fn start(&self, arguments: &[&str]) -> Server {
         let start = Start::bookshop().env("RESTIVE_DATABASE", &self.url);
         arguments.iter().fold(start, |start, argument| start.arg(argument)).go()
     }
 
-    fn status(&self) -> Value {
+    /// A node with another schema file.
+    pub fn start_with(&self, schema: &str) -> Server {
+        Start::schema(schema).env("RESTIVE_DATABASE", &self.url).go()
+    }
+
+    pub fn status(&self) -> Value {
         let mut command = Command::new(executable());
         command.args(["cluster", "status", "--json", "--database", &self.url]);
         let output = command.output_in_time().unwrap();
@@ -46,14 +51,14 @@ impl Nodes {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn alive(&self) -> usize {
+    pub fn alive(&self) -> usize {
         let status = self.status();
         status["nodes"].as_array().unwrap().iter().filter(|node| node["alive"] == true).count()
     }
 }
 
 /// How often each event about a book arrived, by its id.
-fn arrivals(sink: &Sink) -> BTreeMap<String, usize> {
+pub fn arrivals(sink: &Sink) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for one in sink.received().iter().filter(|one| one.kind() == "book.created") {
         *counts.entry(one.id()).or_default() += 1;

@@ -23,7 +23,7 @@ const PASSWORD: &str = "only-for-tests";
 
 /// The parts of the suites that run again on PostgreSQL. What is about the files of the other
 /// engine alone is left out by the tests themselves, which say so.
-const E2E_MODULES: [&str; 25] = [
+const E2E_MODULES: [&str; 26] = [
     "actions::",
     "auth::",
     "cluster::",
@@ -42,6 +42,7 @@ const E2E_MODULES: [&str; 25] = [
     "limits::",
     "lists::",
     "live_browser::",
+    "migrate::",
     "nodes::",
     "resources::",
     "service::",
@@ -52,7 +53,7 @@ const E2E_MODULES: [&str; 25] = [
 ];
 
 /// The modules of a sample.
-const E2E_SAMPLE: [&str; 4] = ["nodes::", "cluster::", "resources::", "idempotency::"];
+const E2E_SAMPLE: [&str; 5] = ["nodes::", "cluster::", "migrate::", "resources::", "idempotency::"];
 
 /// A running server.
 pub struct Postgres {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 pub const HEADER: &str = "idempotency-key";
 const MAX_CHARS: usize = 255;
 /// How long a repetition waits for the first request to finish.
-const WAIT: Duration = Duration::from_secs(5);
+pub const WAIT: Duration = Duration::from_secs(5);
 
 /// The request's key, bare or as a quoted string. Only POST and PATCH have one.
 pub fn key(method: &Method, headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -62,7 +62,7 @@ pub fn required() -> Problem {
 
 type ScopedKey = (Scope, String);
 
-/// Keys whose first request still runs in this process.
+/// Keys whose first request still runs in this process. Other nodes: `hold`.
 #[derive(Default)]
 pub struct KeysInUse(Mutex<HashMap<ScopedKey, watch::Receiver<()>>>);
 
@@ -99,12 +99,13 @@ impl KeysInUse {
                 let _ = holder.changed().await;
             }
         });
-        waited.await.map_err(|_| {
-            let message =
-                "A request with this Idempotency-Key is still running. Try again shortly.";
-            Problem::new(Code::IdempotencyKeyInUse, message).retry_after(1)
-        })
+        waited.await.map_err(|_| in_use())
     }
+}
+
+pub fn in_use() -> Problem {
+    let message = "A request with this Idempotency-Key is still running. Try again shortly.";
+    Problem::new(Code::IdempotencyKeyInUse, message).retry_after(1)
 }
 
 impl Drop for KeyGuard {

@@ -23,7 +23,7 @@ const MAX_HANDLER_CALLS: usize = 256;
 /// it, so a longer queue would only reach `MAX_LOCK_WAIT`.
 const MAX_WAITING_PER_RECORD: usize = 16;
 /// How long a request waits for earlier handler calls. 10 s: the default timeout of one call.
-const MAX_LOCK_WAIT: Duration = Duration::from_secs(10);
+pub const MAX_LOCK_WAIT: Duration = Duration::from_secs(10);
 /// Seconds after which a refused client may try again.
 const RETRY_AFTER: u64 = 1;
 
@@ -137,7 +137,7 @@ impl Drop for Request {
     }
 }
 
-fn in_progress() -> Problem {
+pub fn in_progress() -> Problem {
     let message = "Earlier requests for actions on this record are still waiting for its \
                    handler. Try again shortly.";
     Problem::new(Code::ActionInProgress, message).retry_after(RETRY_AFTER)

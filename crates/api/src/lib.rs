@@ -18,6 +18,7 @@ mod usage;
 mod scope;
 mod convert;
 mod replay;
+mod hold;
 mod idempotency;
 pub mod limit;
 mod part;

@@ -63,6 +63,8 @@ pub type DeliveryFiguresOf = Arc<dyn Fn(Scope) -> DeliveryFigures + Send + Sync>
 pub(crate) struct Handlers {
     pub client: wire::Client,
     pub actions: Arc<Actions>,
+    /// Keeps other nodes from calls for the same key or record.
+    pub cluster: Arc<dyn Cluster>,
 }
 
 /// The live channels.
@@ -89,7 +91,7 @@ impl Services {
         let Given { schema, store, outside, settings, delivery_figures, hub, actions, cluster } =
             given;
         let at = Moment { now: outside.now(), uptime: outside.uptime() };
-        let limiter = Arc::new(Limiter::new(settings.rate_limit, at, cluster));
+        let limiter = Arc::new(Limiter::new(settings.rate_limit, at, cluster.clone()));
         let versions = Arc::new(Versioning::new(&schema));
         let subjects = deprecation::subjects(&versions);
         let deprecations = Deprecations::new(&versions, &subjects);
@@ -105,7 +107,7 @@ impl Services {
         Ok(Services {
             admission: Admission { auth, limiter, in_flight, schema: schema.clone() },
             bodies: Bodies::new(schema.service.max_body_bytes),
-            handlers: Handlers { client: wire::Client::new(), actions },
+            handlers: Handlers { client: wire::Client::new(), actions, cluster },
             channels: Channels {
                 hub,
                 tokens: Tokens::new(&store.cursor_key()),

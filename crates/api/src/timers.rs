@@ -8,7 +8,7 @@ use model::Timestamp;
 use model::write::{Cause, Change, Precondition, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::cluster::{Cluster, Holdings};
+use store::cluster::{Cluster, Holdings, Lease};
 use store::{Store, Timer};
 use tokio::task::JoinSet;
 
@@ -77,7 +77,8 @@ async fn run_due(
     // Timers of accounts that other nodes serve are theirs.
     let serves = |timer: &Timer| holdings.serves(timer.scope, Instant::now());
     for timer in due.timers.into_iter().filter(serves) {
-        let (store, write) = (store.clone(), write(outside, timer));
+        let lease = holdings.lease(timer.scope);
+        let (store, write) = (store.clone(), write(outside, timer, lease));
         writes.spawn(async move { store.commit(write).await });
     }
     let (mut failure, count) = (None, writes.len());
@@ -86,6 +87,10 @@ async fn run_due(
             Ok(Ok(Ok(_))) => {}
             Ok(Ok(Err(problem))) => {
                 tracing::warn!(message = problem.message, "a timed transition was refused");
+            }
+            // This node was too slow: another one fires them.
+            Ok(Err(store::Error::LeaseLost)) => {
+                tracing::warn!("a timed transition came after its lease had ended");
             }
             // The other transitions continue: only this account's queue is full.
             Ok(Err(store::Error::Busy)) => {
@@ -103,7 +108,7 @@ async fn run_due(
     Ok((wait, count))
 }
 
-fn write(outside: &dyn Outside, timer: Timer) -> Write {
+fn write(outside: &dyn Outside, timer: Timer, lease: Option<Lease>) -> Write {
     Write {
         scope: timer.scope,
         collection: timer.collection,
@@ -113,7 +118,7 @@ fn write(outside: &dyn Outside, timer: Timer) -> Write {
         view: None,
         precondition: Precondition::None,
         idempotency: None,
-        cause: Cause::default(),
+        cause: Cause { lease: lease.map(Lease::into), ..Cause::default() },
         now: outside.now(),
         entropy: outside.entropy(),
     }

@@ -13,4 +13,14 @@ pub struct Cause {
     pub user: Option<String>,
     /// Who asked, for rules; none where the service acts by itself.
     pub client: Option<IpAddr>,
+    /// The lease under which a node acts by itself. When another node has it, the write has no
+    /// effect.
+    pub lease: Option<LeaseNumber>,
+}
+
+/// A lease as the database numbers it: which one, and how often it was taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseNumber {
+    pub bucket: i64,
+    pub fence: i64,
 }

@@ -1,7 +1,7 @@
 //! One write to a store, and its result. The store runs `decide` inside its transaction; all
 //! business rules are here or in `decide`.
 
-pub use crate::cause::Cause;
+pub use crate::cause::{Cause, LeaseNumber};
 
 use crate::caller::Scope;
 use crate::id::Entropy;

@@ -3,7 +3,7 @@
 
 use crate::args::migrate::Migrate;
 use crate::output::{print, print_json};
-use crate::{data, private};
+use crate::{data, private, restore};
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ const LINE: Duration = Duration::from_secs(10);
 
 enum Place {
     Folder(PathBuf),
-    Database(Address),
+    Database(Box<Address>),
 }
 
 impl Place {
@@ -33,7 +33,7 @@ impl Place {
             return Ok(Place::Folder(PathBuf::from(text)));
         }
         match Address::parse(text) {
-            Ok(address) => Ok(Place::Database(address)),
+            Ok(address) => Ok(Place::Database(Box::new(address))),
             // The parser knows the option of the other commands.
             Err(error) => bail!("{}", error.to_string().replacen("--database", option, 1)),
         }
@@ -57,7 +57,9 @@ pub fn run(arguments: &Migrate) -> anyhow::Result<()> {
             private::close(to);
             let _lock = data::lock_folder(to)?;
             let target = SqliteTarget::open(&to.join(data::DATABASE)).map_err(|e| explain(&e))?;
-            moved(source, target, &mut shown)?
+            let report = moved(source, target, &mut shown)?;
+            give_to_owner(to)?;
+            report
         }
         (Place::Folder(_), Place::Folder(_)) => bail!(
             "--from and --to are both folders. Copy a folder with `restive backup` and `restive \
@@ -98,6 +100,18 @@ fn lock_source(folder: &Path) -> anyhow::Result<data::Lock> {
         );
     }
     Ok(lock)
+}
+
+/// A move by root must not keep the server, which is another user, from starting.
+fn give_to_owner(folder: &Path) -> anyhow::Result<()> {
+    for entry in std::fs::read_dir(folder).context("cannot read the folder of the target")? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.starts_with(data::DATABASE) || name == data::LOCK) {
+            restore::give_to_owner(folder, &path)?;
+        }
+    }
+    Ok(())
 }
 
 fn moved(

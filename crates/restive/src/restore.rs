@@ -108,7 +108,7 @@ fn own_files(database: &Path) -> Vec<PathBuf> {
 
 /// Gives a new file to the owner of the data folder: a restore by root must not keep the server,
 /// which is another user, from starting.
-fn give_to_owner(folder: &Path, file: &Path) -> anyhow::Result<()> {
+pub fn give_to_owner(folder: &Path, file: &Path) -> anyhow::Result<()> {
     let (owner, own) = (fs::metadata(folder)?, fs::symlink_metadata(file)?);
     if (owner.uid(), owner.gid()) == (own.uid(), own.gid()) || own.uid() == owner.uid() {
         return Ok(());

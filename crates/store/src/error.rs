@@ -18,6 +18,9 @@ pub enum Error {
     /// The records that were asked for have more bytes than one read returns. Fewer must be asked
     /// for.
     TooLarge,
+    /// The lease under which the node wrote has gone to another node. Nothing was written; the other
+    /// node does it.
+    LeaseLost,
     /// The schema does not fit the data on disk. The reasons say what to do.
     Refused(Vec<String>),
     /// The disk failed at the commit, and again at the rollback. The write may exist after a crash
@@ -36,6 +39,7 @@ impl fmt::Display for Error {
             Error::Timeout => write!(f, "the query ran past its deadline"),
             Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
             Error::TooLarge => write!(f, "the records have more bytes than one read returns"),
+            Error::LeaseLost => write!(f, "another node has the lease"),
             Error::Refused(reasons) => write!(f, "{}", reasons.join("\n")),
             Error::Unknown(source) => {
                 write!(f, "it is unknown whether the write was kept: {source}")

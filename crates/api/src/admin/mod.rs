@@ -217,6 +217,7 @@ impl Administration<'_> {
                 key: Some(self.identity.caller.key.clone()),
                 user: self.identity.user.clone(),
                 client: self.client,
+                lease: None,
             },
             idempotency,
             now: self.services.outside.now(),

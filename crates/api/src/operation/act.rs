@@ -4,6 +4,8 @@
 use super::{Operation, commit, handler, own};
 use crate::actions::Stopped;
 use crate::error::Failure;
+use crate::hold::hold;
+use crate::in_flight::{MAX_LOCK_WAIT, in_progress};
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
 use crate::{body, convert, idempotency};
@@ -43,17 +45,20 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     if declared.handler.is_none() {
         return commit(operation, write).await;
     }
+    let cluster = &operation.services.handlers.cluster;
     // The handler has effects of its own: repetitions wait until the first has ended.
     let turn = match &operation.request.idempotency {
         Some(idempotency) => {
             let scope = operation.request.caller().scope;
             let turn =
                 operation.services.admission.in_flight.keys.enter(scope, &idempotency.key).await?;
+            let name = [b"key", &scope.0.to_be_bytes()[..], idempotency.key.as_bytes()];
+            let held = hold(cluster, &name, idempotency::WAIT, idempotency::in_use).await?;
             // The request that held the key before may have answered it: then the commit replays.
             if operation.services.store.remembered(scope, &idempotency.key).await?.is_some() {
                 return commit(operation, write).await;
             }
-            Some(turn)
+            Some((turn, held))
         }
         None => None,
     };
@@ -63,6 +68,9 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     let (scope, collection) =
         (operation.request.caller().scope, operation.request.target.collection);
     let lock = operation.services.admission.in_flight.records.lock(scope, collection, id).await?;
+    let named = operation.collection().name.as_bytes();
+    let name = [b"record", &scope.0.to_be_bytes()[..], named, id.as_bytes()];
+    let others = hold(cluster, &name, MAX_LOCK_WAIT, in_progress).await?;
     write.now = operation.services.outside.now();
     let (record, refusal) = rehearse(operation, &write).await?;
     // One account whose handler hangs must not take every place of the others.
@@ -74,10 +82,15 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     };
     // A client that leaves before this is done has caused nothing. From here on the action belongs
     // to no request: it ends even if the client leaves, and holds what keeps others out until then.
-    let held = (turn, lock, place);
+    let held = (turn, lock, others, place);
     let (services, request) = (operation.services.clone(), operation.request.detached());
     let finished = operation.services.handlers.actions.run(async move {
-        let _held = held;
+        let (turn, _lock, others, _place) = held;
+        let key = turn.as_ref().and_then(|(_, held)| held.as_ref());
+        // A node that was paused may have lost them: another one may ask the handler by now.
+        if key.into_iter().chain(&others).any(|hold| !hold.is_valid()) {
+            return Err(in_progress().into());
+        }
         finish(
             Operation { services: &services, request: &request },
             write,

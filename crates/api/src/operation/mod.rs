@@ -152,6 +152,7 @@ impl<'a> Operation<'a> {
                 key: Some(self.request.caller().key.clone()),
                 user: self.request.identity.user.clone(),
                 client: self.request.client,
+                lease: None,
             },
             now: self.services.outside.now(),
             entropy: self.services.outside.entropy(),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// How the handler responds to a call.
 #[derive(Clone)]
@@ -16,6 +17,8 @@ enum Manner {
     Close,
     /// Does not respond until the caller gives up.
     Silence,
+    /// Responds after a while.
+    Late(Duration, String),
 }
 
 pub struct Handler {
@@ -51,6 +54,16 @@ impl Handler {
         self.will(Manner::Answer(status, body.to_string()));
     }
 
+    /// Answers 200 after a while.
+    pub fn will_answer_late(&self, after: Duration, body: Value) {
+        self.will(Manner::Late(after, body.to_string()));
+    }
+
+    /// Does not respond until the caller gives up.
+    pub fn will_be_silent(&self) {
+        self.will(Manner::Silence);
+    }
+
     /// Sends these bytes and closes the connection.
     pub fn will_send(&self, bytes: &str) {
         self.will(Manner::Raw(bytes.to_owned()));
@@ -69,7 +82,12 @@ impl Handler {
 
     /// A server whose orders are approved by this handler.
     pub fn server(&self) -> Server {
-        let schema = format!(
+        Start::schema(&self.schema("1s")).go()
+    }
+
+    /// The schema file of that server. The handler has so much time to respond.
+    pub fn schema(&self, timeout: &str) -> String {
+        format!(
             r#"
             [collections.orders]
             states = {{ names = ["open", "approved", "stopped"] }}
@@ -80,7 +98,7 @@ impl Handler {
             from = "open"
             to = "approved"
             params = {{ by = "string" }}
-            handler = {{ url = "http://{}/approve", timeout = "1s" }}
+            handler = {{ url = "http://{}/approve", timeout = "{timeout}" }}
             [[collections.orders.actions.approve.rules]]
             when = "record.amount > 1000"
             status = 402
@@ -90,8 +108,7 @@ impl Handler {
             event = "order.stopped"
             "#,
             self.address
-        );
-        Start::schema(&schema).go()
+        )
     }
 }
 
@@ -125,6 +142,12 @@ fn serve(stream: TcpStream, manner: &Mutex<Manner>, asked: &Mutex<Vec<(String, S
             Manner::Raw(text) => {
                 let _ = stream.write_all(text.as_bytes());
                 return;
+            }
+            Manner::Late(after, body) => {
+                // waits for: requests that must not be made in the meantime
+                std::thread::sleep(after);
+                let length = body.len();
+                format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{body}")
             }
             Manner::Close => return,
             Manner::Silence => {
@@ -229,6 +252,7 @@ fn a_failing_handler_changes_nothing() {
             Manner::Answer(status, body) => format!("{status} {body:.60}"),
             Manner::Raw(text) => text.clone(),
             Manner::Close => "close".to_owned(),
+            Manner::Late(_, text) => text.clone(),
             Manner::Silence => "silence".to_owned(),
         };
         assert_eq!(answer.status, status, "{shown}: {}", answer.text);

@@ -2,6 +2,7 @@
 //! fences. Pure.
 
 use model::Scope;
+use model::write::LeaseNumber;
 use std::time::Instant;
 
 /// Accounts are divided into so many buckets. Each is served by one node at a time.
@@ -29,6 +30,12 @@ pub fn head_of(bucket: Bucket) -> i64 {
 pub struct Lease {
     pub bucket: Bucket,
     pub fence: i64,
+}
+
+impl From<Lease> for LeaseNumber {
+    fn from(lease: Lease) -> LeaseNumber {
+        LeaseNumber { bucket: i64::from(lease.bucket), fence: lease.fence }
+    }
 }
 
 /// What this node may do for a bucket.

@@ -5,11 +5,13 @@
 //! request.
 
 mod budget;
+mod hold;
 mod holdings;
 pub(crate) mod plan;
 mod solo;
 
 pub use budget::{BudgetRequest, Budgeted, chunk};
+pub use hold::Hold;
 pub use holdings::{BUCKETS, Bucket, Holding, Holdings, Lease, bucket_of, head_of};
 pub use solo::Solo;
 
@@ -45,6 +47,12 @@ pub trait Cluster: Send + Sync + 'static {
     fn take_budget(&self, request: BudgetRequest) -> BoxFuture<'_, Result<Budgeted, Error>> {
         // The process counts by itself.
         Box::pin(async move { Ok(Budgeted { granted: request.wanted, left: request.limit }) })
+    }
+
+    /// Takes a name, unless another node that is alive holds it. One process must not take a name
+    /// that it holds.
+    fn hold(&self, _name: String) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, Error>> {
+        Box::pin(async { Ok(Some(Box::new(hold::Alone) as Box<dyn Hold>)) })
     }
 
     /// The connections of a user at this node have changed; `None` when there is none left.

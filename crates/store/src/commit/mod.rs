@@ -220,6 +220,8 @@ impl<'a, R: Rows> Commit<'a, R> {
         let (outcome, after) = match result {
             Ok(committed) => return Ok(Ok(Ok(committed))),
             Err(Failure::Backend(error)) => return Err(error),
+            // Its timer is another node's.
+            Err(Failure::Write(Error::LeaseLost)) => return Ok(Err(Error::LeaseLost)),
             Err(Failure::Write(error)) => (Err(error), timer_set_aside(self.schema, write)),
             Err(Failure::Refused(problem)) => {
                 let after = self.refused_timer(write, &problem);
@@ -272,6 +274,9 @@ impl<'a, R: Rows> Commit<'a, R> {
         needs: &Needs<'_>,
         mut facts: Facts,
     ) -> Result<Committed, Failure> {
+        if facts.lease_lost {
+            return Err(Failure::Write(Error::LeaseLost));
+        }
         if let Some(overlay) = &self.overlay {
             if let Some(stored) = overlay.response(needs) {
                 return replay(write, stored.clone());

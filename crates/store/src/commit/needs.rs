@@ -6,7 +6,7 @@ use crate::rendering::DeliveryRow;
 use model::decide::{self, Reference};
 use model::record::{Scalar, to_scalar};
 use model::schema::{Builtin, Collection};
-use model::write::Change;
+use model::write::{Change, LeaseNumber};
 use model::{CollectionIx, Record, Schema, Scope, Timestamp, Write};
 use serde_json::Value;
 
@@ -34,6 +34,8 @@ pub struct Needs<'w> {
     pub events_about: Option<(&'w str, i64)>,
     /// Unique values that the write asks for.
     pub claims: Vec<Claim>,
+    /// The lease that the node must still have.
+    pub lease: Option<LeaseNumber>,
 }
 
 /// How many records an account may have in one mode.
@@ -71,6 +73,8 @@ pub struct Facts {
     pub events_about: i64,
     /// For each claim the number of the record that has the value.
     pub holders: Vec<Option<i64>>,
+    /// Another node has the lease.
+    pub lease_lost: bool,
 }
 
 /// The delivery engine keeps every endpoint in memory: each takes some kilobytes.
@@ -126,6 +130,7 @@ impl<'w> Needs<'w> {
                 _ => None,
             },
             claims: Vec::new(),
+            lease: write.cause.lease,
         }
     }
 

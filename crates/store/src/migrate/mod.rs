@@ -10,9 +10,7 @@ mod row;
 mod tables;
 
 pub use row::{Cell, Checksum, Row};
-pub use tables::{
-    BODY, Column, ColumnKind, Contents, HIDDEN, NUMBER, POSITIONS, SCOPE, Table,
-};
+pub use tables::{BODY, Column, ColumnKind, Contents, HIDDEN, NUMBER, POSITIONS, SCOPE, Table};
 
 use crate::Error;
 use serde::{Deserialize, Serialize};

@@ -4,13 +4,14 @@
 
 use super::Meta;
 use crate::Error;
+use ColumnKind::{Bytes, Integer, Text};
 use model::evolve::Stored;
 use model::parse;
 use model::schema::Kind;
 use model::version::Versions;
 use model::{CollectionIx, Schema};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use ColumnKind::{Bytes, Integer, Text};
 
 /// What a column holds, in both engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,14 +198,15 @@ impl Contents {
         let schema = parse::parse(&meta.schema_text).map_err(|_| unreadable("schema file"))?;
         let versions = Versions::new(&Arc::new(schema));
         let tables = tables(versions.kept());
-        let rows = versions.kept().collections.iter().filter(|one| !one.is_view());
-        let mut declared: Vec<&str> = rows.map(|one| one.name.as_str()).collect();
-        let described = stored.collections.iter().map(|one| one.name.as_str());
-        let views = |name: &&str| {
-            versions.kept().collections.iter().any(|one| one.is_view() && one.name == *name)
+        // Views have no rows of their own.
+        let kept = &versions.kept().collections;
+        let views: BTreeSet<&str> =
+            kept.iter().filter(|one| one.is_view()).map(|one| one.name.as_str()).collect();
+        let of = |names: &mut dyn Iterator<Item = &'_ str>| -> BTreeSet<String> {
+            names.filter(|name| !views.contains(name)).map(str::to_owned).collect()
         };
-        let mut described: Vec<&str> = described.filter(|name| !views(name)).collect();
-        (declared.sort_unstable(), described.sort_unstable());
+        let declared = of(&mut kept.iter().map(|one| one.name.as_str()));
+        let described = of(&mut stored.collections.iter().map(|one| one.name.as_str()));
         match declared == described {
             true => Ok(Contents { versions, stored, tables }),
             false => Err(unreadable("schema file for all its collections")),

@@ -76,9 +76,9 @@ impl PostgresSource {
         let locks = Locks::of(&schema);
         let client = guard.client()?;
         guard.run_long(client.batch(GUARD))?;
-        guard.run_long(open::recognise(address, client, &schema))?.ok_or_else(|| {
-            refused(address, "has no tables: there is nothing to move")
-        })?;
+        guard
+            .run_long(open::recognise(address, client, &schema))?
+            .ok_or_else(|| refused(address, "has no tables: there is nothing to move"))?;
         guard.run_long(unused(address, client))?;
         let (upgrade, log) = (locks.upgrade, locks.log);
         let lock =
@@ -383,9 +383,12 @@ impl Source for PostgresSource {
             columns(table).into_iter().map(move |column| (of.clone(), column))
         };
         let known: BTreeSet<(String, String)> = contents.tables.iter().flat_map(named).collect();
-        let is_record = |name: &String| contents.tables.iter().any(|table| {
-            table.collection.is_some() && table_sql(table) == *name
-        });
+        let is_record = |name: &String| {
+            contents
+                .tables
+                .iter()
+                .any(|table| table.collection.is_some() && table_sql(table) == *name)
+        };
         let mut unknown = Vec::new();
         for row in &rows {
             let (name, column): (String, String) = (row.cell(0)?, row.cell(1)?);

@@ -9,14 +9,15 @@ use super::read::{self, Key};
 use super::session::Session;
 use super::shared::Shared;
 use super::write::{self, Changes};
-use super::{erasure, views};
+use super::{cluster, erasure, views};
 use crate::Error;
 use crate::commit::{By, Claim, Dependent, Dependents, Effect, Facts, Limit, Needs, Rows, Written};
 use crate::idempotency::NewRow;
 use model::record::Scalar;
+use model::write::LeaseNumber;
 use model::{CollectionIx, Record, Scope};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tokio_postgres::Row;
 
 /// Writes that are loaded at once.
@@ -71,6 +72,7 @@ enum About {
     Holders(Vec<(usize, usize)>),
     Count(usize),
     Events(usize),
+    Leases,
 }
 
 /// Something that must exist: the parent of a write, or one of its references.
@@ -95,6 +97,7 @@ struct Questions<'n> {
     /// By collection and field.
     holders: BTreeMap<(CollectionIx, usize), Vec<Claimed<'n>>>,
     buried: Vec<(&'n str, CollectionIx, Scope, usize)>,
+    leases: BTreeSet<i64>,
 }
 
 impl<'n> Questions<'n> {
@@ -114,6 +117,7 @@ impl<'n> Questions<'n> {
 
     fn add(&mut self, shared: &Shared, place: usize, needs: &'n Needs<'n>) {
         let Needs { scope, collection, .. } = *needs;
+        self.leases.extend(needs.lease.map(|lease| lease.bucket));
         if let Some(key) = needs.key {
             self.asked.push(Asked { scope, key, place });
         }
@@ -183,6 +187,10 @@ impl<'n> Questions<'n> {
             let Some(step) = holders(shared, (ix, field), values) else { continue };
             let who = claims.iter().map(|(place, n, _)| (*place, *n)).collect();
             self.ask(About::Holders(who), step);
+        }
+        if !self.leases.is_empty() {
+            let buckets: Vec<i64> = std::mem::take(&mut self.leases).into_iter().collect();
+            self.ask(About::Leases, Step::new(cluster::CHECK, params![buckets]));
         }
         if !self.buried.is_empty() {
             let name = |ix: CollectionIx| shared.schema.collections[ix].name.as_str();
@@ -284,6 +292,15 @@ async fn answer(
                 for row in &rows {
                     let (place, n) = who[place_of(row, 0)?];
                     all[place].holders[n] = Some(row.cell(1)?);
+                }
+            }
+            About::Leases => {
+                let current =
+                    |row: &Row| Ok(LeaseNumber { bucket: row.cell(0)?, fence: row.cell(1)? });
+                let current: BTreeSet<LeaseNumber> =
+                    rows.iter().map(current).collect::<Result<_, Error>>()?;
+                for (needs, facts) in needs.iter().zip(&mut all) {
+                    facts.lease_lost = needs.lease.is_some_and(|lease| !current.contains(&lease));
                 }
             }
             About::Count(place) => all[*place].count = first(&rows)?,

@@ -66,6 +66,8 @@ pub async fn listen(shared: Arc<Shared>, heard: Arc<Notify>) {
             && client.batch(&format!("LISTEN {}", channel(&shared))).await.is_ok()
         {
             backoff = Backoff::default();
+            // What was committed before it listened was not heard.
+            heard.notify_one();
             // Until the connection ends.
             while let Some(node) = said.recv().await {
                 if node != shared.node {

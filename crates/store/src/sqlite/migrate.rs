@@ -248,11 +248,7 @@ fn insert(connection: &Connection, table: &Table, rows: &[Row]) -> Result<(), ru
 }
 
 /// Adds rows to the search index of their collection.
-fn index(
-    connection: &Connection,
-    index: &layout::SearchTable,
-    rows: &[Row],
-) -> Result<(), Error> {
+fn index(connection: &Connection, index: &layout::SearchTable, rows: &[Row]) -> Result<(), Error> {
     for row in rows {
         let (Cell::Integer(number), Cell::Integer(scope)) = (&row[NUMBER], &row[SCOPE]) else {
             continue;

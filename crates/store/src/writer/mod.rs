@@ -666,6 +666,7 @@ fn same(error: &Error) -> Error {
         Error::Timeout => Error::Timeout,
         Error::SnapshotTooOld => Error::SnapshotTooOld,
         Error::TooLarge => Error::TooLarge,
+        Error::LeaseLost => Error::LeaseLost,
         Error::Refused(reasons) => Error::Refused(reasons.clone()),
         Error::Unknown(source) => Error::Unknown(source.to_string().into()),
         Error::Failed(source) => Error::Failed(source.to_string().into()),

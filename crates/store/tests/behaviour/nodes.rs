@@ -383,9 +383,21 @@ async fn a_transaction_that_stays_open_elsewhere_holds_nobody_up() {
 
 #[tokio::test]
 async fn what_one_node_commits_reaches_a_follower_on_another_soon() {
-    let Some((_place, a, b)) = pair() else { return };
-    // The connection that listens is made after the store opens.
-    tokio::time::sleep(Duration::from_millis(300)).await; // waits for: LISTEN
+    let Some(mut place) = Place::new() else { return };
+    let name = format!("restive_soon_{}", std::process::id());
+    place.url.push_str(&format!("&application_name={name}"));
+    let [a, b] = [(), ()].map(|()| place.open(schema(), None).unwrap());
+    // The connections that listen are made after the stores open.
+    let listening = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}' AND \
+         state = 'idle' AND query LIKE 'LISTEN %'"
+    );
+    within(async {
+        while place.ask(&listening) < 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await; // waits for: the next look
+        }
+    })
+    .await;
     let mut position = b.store.position();
     let mut times = Vec::new();
     for n in 0..40 {

@@ -31,7 +31,8 @@ pub async fn bed() -> Option<Bed> {
     let root = Address::parse(&url).unwrap().connect().await.unwrap();
     root.batch(&format!("CREATE SCHEMA {schema}")).await.unwrap();
     let joint = if url.contains('?') { '&' } else { '?' };
-    let address = Address::parse(&format!("{url}{joint}schema={schema}")).unwrap();
+    let address =
+        Address::parse(&format!("{url}{joint}schema={schema}&application_name={schema}")).unwrap();
     let client = address.connect().await.unwrap();
     Some(Bed { address, client, nodes: AtomicU32::new(0) })
 }

@@ -171,9 +171,10 @@ async fn a_process_that_starts_again_has_the_leases_and_fences_of_the_former_one
     assert_eq!((serving(&second), fences(&second)), (BUCKETS, old), "at once");
     let shown = status(&bed.address).await.unwrap().unwrap();
     assert_eq!((shown.nodes.len(), shown.free), (1, 0));
-    // One that names a node that is not its own predecessor gets nothing of it.
+    // One that names a node that is not its own predecessor gets nothing of it, but for what is
+    // handed over for balance, one bucket at a time.
     let other = bed.join(10 << 20, Some(4 << 20)).await;
-    assert_eq!((serving(&other), serving(&second)), (0, BUCKETS));
+    assert!(serving(&other) <= 2, "{}", serving(&other));
     second.stop().await;
     other.stop().await;
 }

@@ -1,12 +1,15 @@
-//! Settlements of the store depend on the leases that they name.
+//! Settlements and writes of the store depend on the leases that they name.
 
-use crate::bed::{bed, serving, until};
+use crate::bed::{Bed, bed, serving, until};
+use model::id::Entropy;
 use model::schema::BOOKSHOP;
-use model::{Scope, Timestamp, parse};
+use model::write::{Cause, Change, Precondition};
+use model::{Scope, Timestamp, Write, parse};
+use serde_json::json;
 use std::sync::Arc;
 use store::cluster::{BUCKETS, Cluster, Lease, bucket_of, head_of};
 use store::postgres::PostgresStore;
-use store::{Outbox, Outcome, Settlement, Status};
+use store::{Error, Log, Outbox, Outcome, Records, Settlement, Status};
 
 const HERE: Scope = Scope(20);
 const THERE: Scope = Scope(40);
@@ -27,13 +30,59 @@ fn outcome(scope: Scope, endpoint: i64) -> Outcome {
     }
 }
 
+fn book(title: &str, lease: Option<Lease>) -> Write {
+    let fields = json!({"title": title, "author": "x"});
+    let entropy = std::array::from_fn(|place| title.as_bytes()[place % title.len()]);
+    Write {
+        scope: HERE,
+        collection: 0,
+        id: None,
+        parent: None,
+        change: Change::Create { fields: fields.as_object().unwrap().clone() },
+        view: None,
+        precondition: Precondition::None,
+        idempotency: None,
+        cause: Cause { lease: lease.map(Lease::into), ..Cause::default() },
+        now: Timestamp(1_700_000_000_000),
+        entropy: Entropy(entropy),
+    }
+}
+
+/// What the delivery engine and timers write by themselves.
+#[tokio::test]
+async fn a_write_with_an_old_fence_has_no_effect_and_the_rest_of_its_batch_counts() {
+    let Some(bed) = bed().await else { return };
+    let store = open(&bed).await;
+    let first = bed.node().await;
+    let old = first.holdings().borrow().lease(HERE).unwrap();
+    store.commit(book("before", Some(old))).await.unwrap().unwrap();
+    first.crash();
+    let second = bed.node().await;
+    until("everything is taken over", || serving(&second) == BUCKETS).await;
+    let new = second.holdings().borrow().lease(HERE).unwrap();
+    let newest = *store.position().borrow();
+    let (late, current, plain) = tokio::join!(
+        store.commit(book("late", Some(old))),
+        store.commit(book("current", Some(new))),
+        store.commit(book("plain", None)),
+    );
+    assert!(matches!(late, Err(Error::LeaseLost)), "{late:?}");
+    current.unwrap().unwrap();
+    plain.unwrap().unwrap();
+    assert_eq!(*store.position().borrow(), newest + 2);
+    second.stop().await;
+}
+
+async fn open(bed: &Bed) -> Arc<PostgresStore> {
+    let (schema, address) = (Arc::new(parse::parse(BOOKSHOP).unwrap()), bed.address.clone());
+    let open = move || PostgresStore::open(&address, schema);
+    tokio::task::spawn_blocking(open).await.unwrap().unwrap()
+}
+
 #[tokio::test]
 async fn a_settlement_with_an_old_fence_changes_nothing_and_the_rest_of_it_counts() {
     let Some(bed) = bed().await else { return };
-    let schema = Arc::new(parse::parse(BOOKSHOP).unwrap());
-    let address = bed.address.clone();
-    let open = move || PostgresStore::open(&address, schema);
-    let store = tokio::task::spawn_blocking(open).await.unwrap().unwrap();
+    let store = open(&bed).await;
     let first = bed.node().await;
     let of = |node: &store::postgres::cluster::PostgresCluster, scope: Scope| {
         let held = node.holdings().borrow().clone();

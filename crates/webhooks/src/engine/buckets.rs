@@ -10,6 +10,7 @@ use crate::load::{LoadedEndpoints, Loading, load};
 use crate::queue::EndpointQueue;
 use crate::replay::Replay;
 use model::Scope;
+use model::write::Cause;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,6 +89,11 @@ impl Buckets {
     /// The lease under which the endpoints of an account are loaded.
     pub fn lease(&self, scope: Scope) -> Option<Lease> {
         (!self.is_all()).then(|| self.lease_of(bucket_of(scope)))
+    }
+
+    /// The cause of a write about an account: it has no effect once another node serves it.
+    pub fn cause(&self, scope: Scope) -> Cause {
+        Cause { lease: self.lease(scope).map(Lease::into), ..Cause::default() }
     }
 
     fn lease_of(&self, bucket: Bucket) -> Lease {

@@ -7,7 +7,7 @@ use crate::queue::RecordChange;
 use model::record::Fields;
 use model::schema::Builtin;
 use model::webhook::pattern::FAILING;
-use model::write::{Cause, Change, Precondition, Write};
+use model::write::{Change, Precondition, Write};
 use serde_json::{Value, json};
 
 const DISABLED: &str = "webhook_endpoint.disabled";
@@ -96,7 +96,7 @@ impl Engine {
             view: None,
             precondition: Precondition::None,
             idempotency: None,
-            cause: Cause::default(),
+            cause: self.buckets.cause(queue.endpoint.scope),
             now: self.clock.wall,
             entropy: self.ids.entropy(),
         };

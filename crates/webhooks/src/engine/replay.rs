@@ -1,7 +1,7 @@
 //! Replays in flight: a few per scope at a time, each with its own small window next to the queue
 //! of its endpoint. They never count for or against the endpoint.
 
-use super::tasks::TaskResult;
+use super::tasks::{TaskResult, fenced};
 use super::{Engine, Requester, head};
 use crate::attempt::Trigger;
 use crate::evaluation_time::EvaluationTime;
@@ -18,7 +18,7 @@ use model::event::Event;
 use model::schema::Builtin;
 use model::version::Versions;
 use model::webhook::Endpoint;
-use model::write::{Cause, Change, Committed, Precondition, Response, Write};
+use model::write::{Change, Committed, Precondition, Response, Write};
 use model::{Record, Scope};
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -387,7 +387,7 @@ impl Engine {
             view: None,
             precondition: Precondition::Versions(vec![replay.version]),
             idempotency: None,
-            cause: Cause::default(),
+            cause: self.buckets.cause(replay.scope),
             now: self.clock.wall,
             entropy: self.ids.entropy(),
         };
@@ -449,11 +449,11 @@ fn load(replay: &mut Replay, events: Vec<Found>, cursor: i64, loaded: &Loaded) -
 
 /// Writes the record of a replay, unless it changed in the meantime. Returns the current record.
 async fn save(store: &dyn Store, limits: &Limits, write: Write) -> (Option<Record>, bool) {
-    match until_answered("a replay", limits, || store.commit(write.clone())).await {
-        Ok(
+    match until_answered("a replay", limits, || fenced(store, write.clone())).await {
+        Some(Ok(
             Committed::Fresh(Response::Updated(record))
             | Committed::Unchanged(Response::Updated(record)),
-        ) => (Some(record), true),
+        )) => (Some(record), true),
         _ => {
             let id = write.id.clone().unwrap_or_default();
             let ask = || store.record(write.scope, write.collection, None, &id);

@@ -10,8 +10,8 @@ use futures_util::Stream;
 use futures_util::stream::FuturesUnordered;
 use model::event::Event;
 use model::webhook::Endpoint;
-use model::write::Write;
-use model::{CollectionIx, Record, Scope, Timestamp};
+use model::write::{Committed, Write};
+use model::{CollectionIx, Problem, Record, Scope, Timestamp};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,6 +21,21 @@ use std::time::Duration;
 use store::{Error, Follower, Retries, Settlement, Store};
 use tokio::sync::watch;
 use wire::Share;
+
+/// The result of a write, unless another node serves the account now.
+type Fenced = Option<Result<Committed, Problem>>;
+
+/// Commits a write of the engine.
+pub async fn fenced(store: &dyn Store, write: Write) -> Result<Fenced, Error> {
+    match store.commit(write).await {
+        Ok(result) => Ok(Some(result)),
+        Err(Error::LeaseLost) => {
+            tracing::warn!("webhooks: a write came after its lease had ended");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
 
 /// The result of a finished task.
 pub enum TaskResult {
@@ -221,10 +236,10 @@ impl Tasks {
             "a change of an endpoint",
             move |store| {
                 let write = write.clone();
-                async move { store.commit(write).await }
+                async move { fenced(&*store, write).await }
             },
             move |result| {
-                if let Err(problem) = result {
+                if let Some(Err(problem)) = result {
                     tracing::warn!(?problem, "webhooks: a change of an endpoint was refused");
                 }
                 TaskResult::RecordChanged { number, opened }

@@ -1,5 +1,5 @@
-//! The check that makes a settlement conditional: it runs in the transaction of the settlement and
-//! keeps the leases from being taken over until its end.
+//! The check that makes a settlement, or a write of a node by itself, conditional: it runs in their
+//! transaction and keeps the leases from being taken over until its end.
 
 use crate::Error;
 use crate::cluster::{Bucket, Lease};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// Rows that are locked for a share are not taken over before the transaction ends; takeovers skip
 /// locked rows and try again.
-const CHECK: &str = "SELECT bucket, fence FROM restive_leases WHERE bucket = ANY($1) \
+pub const CHECK: &str = "SELECT bucket, fence FROM restive_leases WHERE bucket = ANY($1) \
     ORDER BY bucket FOR SHARE";
 
 /// Those of these leases that the node has lost. To be called inside the transaction that writes on

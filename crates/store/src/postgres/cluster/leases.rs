@@ -89,6 +89,8 @@ impl Leases {
         leases.succeed().await?;
         let tick = leases.tick().await?;
         leases.publish(tick.holdings);
+        // Not only at their next heartbeat: what they send concerns this node, too.
+        leases.tell().await?;
         Ok(leases)
     }
 
@@ -195,7 +197,10 @@ impl Leases {
         let (view, fences, next_end) = self.look().await?;
         let Plan { take, hand_over, unclaimed } = plan(&view);
         self.unclaimed = unclaimed;
-        self.shared.live.store(view.live.len(), Relaxed);
+        if self.shared.live.swap(view.live.len(), Relaxed) != view.live.len() {
+            // Messages may wait for the first other node.
+            self.shared.news.notify_one();
+        }
         let owned = view.owners.iter().filter(|(_, node)| **node == Some(view.me));
         let mut mine: BTreeMap<Bucket, i64> =
             owned.filter_map(|(bucket, _)| Some((*bucket, *fences.get(bucket)?))).collect();
@@ -222,7 +227,10 @@ impl Leases {
             }
         });
         let holdings = Holdings::some(holdings, began + settings.lease - settings.margin);
-        *self.shared.beat.lock() = began;
+        let before = std::mem::replace(&mut *self.shared.beat.lock(), began);
+        if began.saturating_duration_since(before) > settings.lease - settings.margin {
+            self.shared.lapses.fetch_add(1, Relaxed);
+        }
         let next = next_end.map_or(settings.heartbeat, |end| end + AFTER_END);
         Ok(Tick { holdings, next: next.min(settings.heartbeat) })
     }
@@ -324,7 +332,7 @@ impl Leases {
         Ok(())
     }
 
-    /// Wakes the other nodes: there are leases for them.
+    /// Wakes the other nodes: there are leases for them, or a new node.
     async fn tell(&self) -> Result<(), Error> {
         self.session()?.client.query(NOTIFY, params![CHANNEL, LEASES]).await?;
         Ok(())

@@ -3,6 +3,7 @@
 //! heartbeat. Everything is decided by the database's clock and its row locks.
 
 mod fence;
+mod holds;
 mod leases;
 mod presence;
 mod relay;
@@ -11,20 +12,21 @@ mod side;
 mod status;
 mod tables;
 
-pub use fence::stale;
+pub use fence::{CHECK, stale};
 pub use status::{NodeStatus, Status, status};
 
 use crate::cluster::{
-    BudgetRequest, Budgeted, Cluster, ClusterFigures, Holdings, Lease, PresentHere, Relayed,
+    BudgetRequest, Budgeted, Cluster, ClusterFigures, Hold, Holdings, Lease, PresentHere, Relayed,
     UsersAndTotal,
 };
 use crate::postgres::connect::Address;
 use crate::{BoxFuture, Error};
+use holds::Released;
 use model::Scope;
 use parking_lot::Mutex;
 use presence::LocalPresence;
 use relay::{Inbox, Outbox};
-use side::Question;
+use side::{Question, Side};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -102,11 +104,28 @@ pub(crate) struct Shared {
     pub outbox: Outbox,
     /// There is something in `presence` or `outbox`.
     pub news: Notify,
+    /// How often the leases of this node had ended before they were renewed.
+    pub lapses: AtomicU64,
+    /// The next token of a hold, and rows of holds that are to be removed.
+    pub tokens: AtomicI64,
+    pub released: Mutex<Vec<Released>>,
     /// A dead node was removed: its users may have gone.
     pub reaped: AtomicU64,
     pub stopping: watch::Sender<bool>,
     /// All leases are given up.
     pub stopped: watch::Sender<bool>,
+}
+
+impl Shared {
+    /// Whether no other node is known.
+    pub fn is_alone(&self) -> bool {
+        self.live.load(Relaxed) <= 1
+    }
+
+    /// Has a message sent to the other nodes; where there are none, to one that joins just now.
+    pub fn relay(&self, message: Relayed) {
+        self.outbox.push(message, self.is_alone());
+    }
 }
 
 impl PostgresCluster {
@@ -131,6 +150,9 @@ impl PostgresCluster {
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             news: Notify::new(),
+            lapses: AtomicU64::new(0),
+            tokens: AtomicI64::new(0),
+            released: Mutex::default(),
             reaped: AtomicU64::new(0),
             stopping: watch::Sender::new(false),
             stopped: watch::Sender::new(false),
@@ -180,8 +202,13 @@ async fn run(
     asked: mpsc::Receiver<Question>,
     joined: oneshot::Sender<Result<(), Error>>,
 ) {
-    let leases = match leases::Leases::join(shared.clone(), address.clone()).await {
-        Ok(leases) => leases,
+    // Both before it is reported: what other nodes send from then on is read.
+    let joining = async {
+        let leases = leases::Leases::join(shared.clone(), address.clone()).await?;
+        Ok((leases, Side::open(shared.clone(), &address, None).await?))
+    };
+    let (leases, side) = match joining.await {
+        Ok(both) => both,
         Err(error) => {
             let _ = joined.send(Err(error));
             return;
@@ -190,7 +217,7 @@ async fn run(
     let _ = joined.send(Ok(()));
     let mut stopped = shared.stopped.subscribe();
     let work = async {
-        tokio::join!(leases.run(), side::run(shared.clone(), address, asked));
+        tokio::join!(leases.run(), side.run(address, asked));
     };
     tokio::select! {
         () = work => {}
@@ -224,6 +251,10 @@ impl Cluster for PostgresCluster {
         Box::pin(self.ask(|answer| Question::Budget(request, answer)))
     }
 
+    fn hold(&self, name: String) -> BoxFuture<'_, Result<Option<Box<dyn Hold>>, Error>> {
+        Box::pin(self.ask(|answer| Question::Hold(name, answer)))
+    }
+
     fn set_present(&self, scope: Scope, user: &str, present: Option<PresentHere>) {
         self.shared.presence.set(scope, user, present);
         self.shared.news.notify_one();
@@ -240,11 +271,8 @@ impl Cluster for PostgresCluster {
     }
 
     fn relay(&self, message: Relayed) {
-        // Nobody else is there.
-        if self.live_nodes() > 1 {
-            self.shared.outbox.push(message);
-            self.shared.news.notify_one();
-        }
+        self.shared.relay(message);
+        self.shared.news.notify_one();
     }
 
     fn relayed(&self) -> BoxFuture<'_, Vec<Relayed>> {

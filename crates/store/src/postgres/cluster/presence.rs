@@ -196,9 +196,7 @@ fn announce(shared: &Shared, announced: Vec<(Key, bool)>) {
     for ((scope, user), online) in announced {
         let message = Relayed::Online { scope, user, online };
         shared.inbox.push(vec![message.clone()]);
-        if shared.live.load(Relaxed) > 1 {
-            shared.outbox.push(message);
-        }
+        shared.relay(message);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Ephemeral messages between nodes: an unlogged table that each node reads, and a notification
 //! without content that wakes the readers. Behind a pooler that drops notifications a poll is
-//! enough. Messages may be lost: with a crash, at a limit, or while a connection is opened again.
+//! enough. Messages may be lost: with a crash, at a limit, or with the connection of the node that
+//! sends them.
 
 use super::session::Session;
 use super::tables::{CHANNEL, LOCK_CLASS, LOCK_RELAY};
@@ -12,6 +13,7 @@ use model::Scope;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// Messages that wait to be sent, of all accounts and of one.
@@ -33,14 +35,16 @@ pub struct Outbox {
 
 #[derive(Default)]
 struct Waiting {
-    messages: VecDeque<Relayed>,
+    /// Each with the time at which it came.
+    messages: VecDeque<(Instant, Relayed)>,
     bytes: usize,
     accounts: HashMap<i64, usize>,
 }
 
 impl Outbox {
-    /// Drops the message if it is too large, or too many wait.
-    pub fn push(&self, message: Relayed) {
+    /// Drops the message if it is too large, or too many wait. That counts as a loss unless the
+    /// node is alone.
+    pub fn push(&self, message: Relayed, is_alone: bool) {
         let mut state = self.state.lock();
         let bytes = message.bytes();
         let own = state.accounts.get(&account(&message)).copied().unwrap_or(0);
@@ -49,12 +53,21 @@ impl Outbox {
             && state.messages.len() < OUTBOX
             && own < OUTBOX_OF_ACCOUNT;
         if !fits {
-            self.dropped.fetch_add(1, Relaxed);
+            self.dropped.fetch_add(u64::from(!is_alone), Relaxed);
             return;
         }
         *state.accounts.entry(account(&message)).or_default() += 1;
         state.bytes += bytes;
-        state.messages.push_back(message);
+        state.messages.push_back((Instant::now(), message));
+    }
+
+    /// Forgets what is older. A node that seems to be alone keeps its messages for so long as
+    /// another one may be there that it does not know yet.
+    pub fn forget(&self, age: Duration) {
+        let mut state = self.state.lock();
+        while state.messages.front().is_some_and(|(came, _)| came.elapsed() > age) {
+            state.pop();
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,16 +80,21 @@ impl Outbox {
 
     fn take(&self) -> Vec<Relayed> {
         let mut state = self.state.lock();
-        let count = state.messages.len().min(BATCH);
-        let taken: Vec<Relayed> = state.messages.drain(..count).collect();
-        for message in &taken {
-            state.bytes -= message.bytes();
-            if let Some(own) = state.accounts.get_mut(&account(message)) {
-                *own -= 1;
+        std::iter::from_fn(|| state.pop()).take(BATCH).collect()
+    }
+}
+
+impl Waiting {
+    fn pop(&mut self) -> Option<Relayed> {
+        let (_, message) = self.messages.pop_front()?;
+        self.bytes -= message.bytes();
+        if let Some(own) = self.accounts.get_mut(&account(&message)) {
+            *own -= 1;
+            if *own == 0 {
+                self.accounts.remove(&account(&message));
             }
         }
-        state.accounts.retain(|_, own| *own > 0);
-        taken
+        Some(message)
     }
 }
 
@@ -158,10 +176,17 @@ pub async fn send(session: &Session, outbox: &Outbox, node: i64) -> Result<(), E
     }
 }
 
-/// The number of the newest message: a connection begins there.
-pub async fn newest(session: &Session) -> Result<i64, Error> {
+/// The message after which a connection begins to read: the newest one, or where the one before it
+/// has ended.
+pub async fn begin(session: &Session, read: Option<i64>) -> Result<i64, Error> {
     let row = session.client.row(NEWEST, params![]).await?;
-    row.map_or(Ok(0), |row| row.cell(0))
+    let newest = row.map_or(Ok(0), |row| row.cell(0))?;
+    Ok(match read {
+        None => newest,
+        // A crash of the database empties the table, and its numbers begin again.
+        Some(read) if read > newest => 0,
+        Some(read) => read,
+    })
 }
 
 /// Messages of other nodes after a number, which moves on.
@@ -205,9 +230,10 @@ mod tests {
             about: None,
             members: "x".repeat(bytes),
         };
-        (0..OUTBOX).for_each(|_| outbox.push(message(1, 10)));
-        outbox.push(message(2, 10));
-        outbox.push(message(3, MESSAGE_BYTES));
+        (0..OUTBOX).for_each(|_| outbox.push(message(1, 10), false));
+        outbox.push(message(2, 10), false);
+        outbox.push(message(3, MESSAGE_BYTES), false);
+        outbox.push(message(3, MESSAGE_BYTES), true);
         let dropped = (OUTBOX - OUTBOX_OF_ACCOUNT) as u64 + 1;
         assert_eq!(outbox.dropped(), dropped);
         let mut count = 0;

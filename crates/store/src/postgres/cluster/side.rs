@@ -1,9 +1,9 @@
-//! Everything of the cluster that is no lease, on a second connection: presence, messages and
-//! budgets. Questions that wait together are answered by one statement.
+//! Everything of the cluster that is no lease, on a second connection: presence, messages, budgets
+//! and holds. Questions that wait together are answered by one statement.
 
 use super::session::{Session, within};
 use super::tables::{CHANNEL, LEASES};
-use super::{Shared, presence, relay};
+use super::{Shared, holds, presence, relay};
 use crate::Error;
 use crate::cluster::{BudgetRequest, Budgeted, UsersAndTotal};
 use crate::postgres::connect::{Address, Cells as _};
@@ -19,6 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 const POLL: Duration = Duration::from_millis(250);
 /// Old rows are removed this often.
 const CLEAN: Duration = Duration::from_secs(10);
+/// How much longer than a heartbeat it may take until another node is known.
+const UNKNOWN: Duration = Duration::from_secs(1);
 /// Pause after a failure.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Questions answered together.
@@ -31,38 +33,20 @@ type Answer<T> = oneshot::Sender<Result<T, Error>>;
 
 pub enum Question {
     Budget(BudgetRequest, Answer<Budgeted>),
+    Hold(String, holds::Answer),
     Present { scope: Scope, max: usize, answer: Answer<UsersAndTotal> },
 }
 
 /// How many requests were asked for.
 type Asked = (u32, Answer<Budgeted>);
 
-struct Side {
+pub struct Side {
     shared: Arc<Shared>,
     session: Session,
     /// Number of the last message that was read.
     read: i64,
     cleaned: Instant,
     reaped: u64,
-}
-
-/// Until the process ends or the node has stopped.
-pub async fn run(shared: Arc<Shared>, address: Address, mut asked: mpsc::Receiver<Question>) {
-    loop {
-        let patience = shared.settings.patience;
-        let side = match within(patience, Side::open(shared.clone(), &address)).await {
-            Ok(side) => side,
-            Err(error) => {
-                tracing::warn!(%error, "cluster: no connection for presence and limits");
-                refuse(&mut asked).await;
-                continue;
-            }
-        };
-        if let Err(error) = side.serve(&mut asked).await {
-            tracing::warn!(%error, "cluster: presence, messages and limits are delayed");
-            refuse(&mut asked).await;
-        }
-    }
 }
 
 /// Without a database each question fails at once: those who ask go on by themselves.
@@ -79,24 +63,50 @@ fn fail(question: Question) {
     let error = || Error::Failed("the database is away".into());
     match question {
         Question::Budget(_, answer) => drop(answer.send(Err(error()))),
+        Question::Hold(_, answer) => drop(answer.send(Err(error()))),
         Question::Present { answer, .. } => drop(answer.send(Err(error()))),
     }
 }
 
 impl Side {
-    async fn open(shared: Arc<Shared>, address: &Address) -> Result<Side, Error> {
+    /// `read`: the last message that an earlier connection has read.
+    pub async fn open(
+        shared: Arc<Shared>,
+        address: &Address,
+        read: Option<i64>,
+    ) -> Result<Side, Error> {
         let session = Session::open(address).await?;
         // Through a pooler nothing would arrive: then the poll is enough.
         if !address.is_pooled() {
             session.client.batch(&format!("LISTEN {CHANNEL}")).await?;
         }
-        let read = relay::newest(&session).await?;
+        let read = relay::begin(&session, read).await?;
         shared.presence.resync();
         Ok(Side { shared, session, read, cleaned: Instant::now(), reaped: 0 })
     }
 
+    /// Until the process ends or the node has stopped.
+    pub async fn run(mut self, address: Address, mut asked: mpsc::Receiver<Question>) {
+        loop {
+            if let Err(error) = self.serve(&mut asked).await {
+                tracing::warn!(%error, "cluster: presence, messages and limits are delayed");
+            }
+            let (shared, read) = (self.shared.clone(), self.read);
+            self = loop {
+                refuse(&mut asked).await;
+                let opening = Side::open(shared.clone(), &address, Some(read));
+                match within(shared.settings.patience, opening).await {
+                    Ok(side) => break side,
+                    Err(error) => {
+                        tracing::warn!(%error, "cluster: no connection for presence and limits");
+                    }
+                }
+            };
+        }
+    }
+
     /// Until something fails.
-    async fn serve(mut self, asked: &mut mpsc::Receiver<Question>) -> Result<(), Error> {
+    async fn serve(&mut self, asked: &mut mpsc::Receiver<Question>) -> Result<(), Error> {
         let patience = self.shared.settings.patience;
         loop {
             let mut questions = Vec::new();
@@ -120,17 +130,21 @@ impl Side {
     }
 
     async fn work(&mut self, questions: Vec<Question>) -> Result<(), Error> {
-        let mut budgets = Vec::new();
-        let mut presents = Vec::new();
+        let (mut budgets, mut presents, mut names) = (Vec::new(), Vec::new(), Vec::new());
         for question in questions {
             match question {
                 Question::Budget(request, answer) => budgets.push((request, answer)),
+                Question::Hold(name, answer) => names.push((name, answer)),
                 Question::Present { scope, max, answer } => presents.push((scope, max, answer)),
             }
         }
         if !budgets.is_empty() {
             self.budgets(budgets).await?;
         }
+        if !names.is_empty() {
+            holds::take(&self.shared, &self.session, names).await?;
+        }
+        holds::release(&self.shared, &self.session).await?;
         let reaped = self.shared.reaped.load(Relaxed);
         if reaped != self.reaped {
             presence::reap(&self.shared, &self.session).await?;
@@ -148,10 +162,12 @@ impl Side {
             }
         }
         let node = self.shared.node.load(Relaxed);
-        if !self.shared.outbox.is_empty() {
-            relay::send(&self.session, &self.shared.outbox, node).await?;
-        }
-        if self.shared.live.load(Relaxed) > 1 {
+        if self.shared.is_alone() {
+            self.shared.outbox.forget(self.shared.settings.heartbeat + UNKNOWN);
+        } else {
+            if !self.shared.outbox.is_empty() {
+                relay::send(&self.session, &self.shared.outbox, node).await?;
+            }
             let messages = relay::read(&self.session, &mut self.read, node).await?;
             if !messages.is_empty() {
                 self.shared.inbox.push(messages);
@@ -160,6 +176,7 @@ impl Side {
         if self.cleaned.elapsed() > CLEAN {
             self.cleaned = Instant::now();
             relay::clean(&self.session).await?;
+            holds::clean(&self.session).await?;
             let old = "DELETE FROM restive_budgets WHERE ends < clock_timestamp()";
             self.session.client.execute(old, params![]).await?;
         }

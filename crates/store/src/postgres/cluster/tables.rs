@@ -25,6 +25,8 @@ CREATE TABLE IF NOT EXISTS restive_leases (
   bucket bigint PRIMARY KEY, node bigint, fence bigint NOT NULL);
 INSERT INTO restive_leases SELECT b, NULL, 0 FROM generate_series(0, 255) b
   ON CONFLICT DO NOTHING;
+CREATE TABLE IF NOT EXISTS restive_holds (
+  name text COLLATE \"C\" PRIMARY KEY, node bigint NOT NULL, token bigint NOT NULL);
 CREATE UNLOGGED TABLE IF NOT EXISTS restive_presence (
   scope bigint NOT NULL, name text COLLATE \"C\" NOT NULL, node bigint NOT NULL,
   connections bigint NOT NULL, since bigint NOT NULL, PRIMARY KEY (scope, name, node));
@@ -46,7 +48,7 @@ pub async fn create(client: &Client) -> Result<(), Error> {
     let complete = "SELECT (SELECT count(*) FROM pg_class WHERE oid IN \
         (to_regclass('restive_nodes'), to_regclass('restive_leases'), \
         to_regclass('restive_presence'), to_regclass('restive_relay'), \
-        to_regclass('restive_budgets'))) = 5";
+        to_regclass('restive_budgets'), to_regclass('restive_holds'))) = 6";
     if let Some(row) = client.row(complete, params![]).await?
         && row.cell::<bool>(0)?
     {

@@ -67,8 +67,9 @@ pub fn check_sender(origins: &[String], exchange: &Exchange) -> Result<(), Probl
     if is_safe || !is_basic || may_connect(origins, exchange) {
         return Ok(());
     }
-    let message = "A page of another site cannot write with Basic credentials, which a browser sends \
-                   by itself. Use `Authorization: Bearer <key>`, or list the site in `origins`.";
+    let message = "A page of another site cannot write with Basic credentials, which a browser \
+                   sends by itself. Use `Authorization: Bearer <key>`, or list the site in \
+                   `origins`.";
     Err(Problem::new(Code::PermissionDenied, message).param("Origin"))
 }
 

@@ -321,7 +321,9 @@ fn a_service_with_an_older_version_moves_with_what_its_clients_see() {
     let server = on_folder(&Start::schema(FIRST_VERSION), &folder);
     for n in 1..=4 {
         let thing = json!({
-            "name": format!("\u{1}Ärger {n}"), "price": -0.5 * f64::from(n), "code": format!("c{n}"),
+            "name": format!("\u{1}Ärger {n}"),
+            "price": -0.5 * f64::from(n),
+            "code": format!("c{n}"),
             "on": n % 2 == 0, "day": "2026-01-05", "at": "2026-01-05T10:00:00.123Z", "pin": "1234",
             "old": format!("oldword{n}"),
         });

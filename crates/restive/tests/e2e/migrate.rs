@@ -390,7 +390,7 @@ fn a_move_that_is_killed_goes_on_and_its_target_is_not_served() {
     server.book("Only one");
     server.stop();
     let data = folder.path().join("data");
-    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 40000) \
+    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000) \
                 INSERT INTO tombstones SELECT 'book_' || n, 'books', 2, n, n FROM c";
     let status = Command::new("sqlite3").arg(data.join("restive.db")).arg(many).status();
     assert!(status.expect("sqlite3 is needed: `cargo xtask test` installs it").success());

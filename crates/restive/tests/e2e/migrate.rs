@@ -321,7 +321,9 @@ fn a_service_with_an_older_version_moves_with_what_its_clients_see() {
     let server = on_folder(&Start::schema(FIRST_VERSION), &folder);
     for n in 1..=4 {
         let thing = json!({
-            "name": format!("\u{1}Ärger {n}"), "price": -0.5 * f64::from(n), "code": format!("c{n}"),
+            "name": format!("\u{1}Ärger {n}"),
+            "price": -0.5 * f64::from(n),
+            "code": format!("c{n}"),
             "on": n % 2 == 0, "day": "2026-01-05", "at": "2026-01-05T10:00:00.123Z", "pin": "1234",
             "old": format!("oldword{n}"),
         });
@@ -388,7 +390,7 @@ fn a_move_that_is_killed_goes_on_and_its_target_is_not_served() {
     server.book("Only one");
     server.stop();
     let data = folder.path().join("data");
-    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 40000) \
+    let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 20000) \
                 INSERT INTO tombstones SELECT 'book_' || n, 'books', 2, n, n FROM c";
     let status = Command::new("sqlite3").arg(data.join("restive.db")).arg(many).status();
     assert!(status.expect("sqlite3 is needed: `cargo xtask test` installs it").success());

@@ -107,23 +107,25 @@ impl Received {
 }
 
 impl Revision {
-    /// From the most to the least precise field: a version or sequence, the time of the change, the
-    /// second of the event.
+    /// The time of the change, as restive writes it: `version` and `updated` can be fields of such
+    /// a resource that mean something else. Then what other providers have, from the most to the
+    /// least precise; last the second of the event.
     fn read(document: &Node<'_>, object: Option<&Node<'_>>) -> Option<Self> {
         let of_object = |name: &str| object.and_then(|object| object.member(name));
         let number = |mark: char, node: Option<&Node<'_>>| {
             let number = node.and_then(Node::integer).filter(|number| *number >= 0)?;
             Some(Self(format!("{mark}{number:020}")))
         };
-        number('v', of_object("version"))
+        let time = || {
+            let time = of_object("updated_at").and_then(Node::text)?;
+            // Without the Z, a time with fewer digits sorts before one with more.
+            let time = time.strip_suffix('Z')?;
+            Some(Self(format!("t{time}")))
+        };
+        time()
+            .or_else(|| number('v', of_object("version")))
             .or_else(|| number('s', document.member("sequence")))
             .or_else(|| number('u', of_object("updated")))
-            .or_else(|| {
-                let time = of_object("updated_at").and_then(Node::text)?;
-                // Without the Z, a time with fewer digits sorts before one with more.
-                let time = time.strip_suffix('Z')?;
-                Some(Self(format!("t{time}")))
-            })
             .or_else(|| number('u', of_object("updated_at")))
             .or_else(|| number('c', document.member("created")))
     }
@@ -254,6 +256,10 @@ mod tests {
             assert!(!revision(newer).is_before(revision(older).as_str()), "{older}");
             assert!(!revision(older).is_before(revision(older).as_str()), "{older}");
         }
+        // `version` is a field of the resource, which has a time of change as well.
+        let older = revision(r#"{"version":5,"updated_at":"2026-11-01T00:00:00.000Z"}"#);
+        let newer = revision(r#"{"version":3,"updated_at":"2026-11-01T00:00:01.000Z"}"#);
+        assert!(older.is_before(newer.as_str()) && !newer.is_before(older.as_str()));
         let (version, second) = (revision(r#"{"version":9}"#), revision("{}"));
         assert_eq!(second.as_str(), "c00000000000000000007");
         assert!(!version.is_before(second.as_str()) && !second.is_before(version.as_str()));

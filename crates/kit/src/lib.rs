@@ -23,6 +23,8 @@ pub mod receiver;
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(any(feature = "follow", feature = "reconcile"))]
+mod own;
 #[cfg(feature = "follow")]
 pub mod follow;
 #[cfg(feature = "reconcile")]

@@ -44,6 +44,7 @@ mod engine;
 
 pub use limits::Limits;
 pub use metrics::Metrics;
+pub use schedule::retry_after;
 pub use scope_figures::ScopeFigures;
 
 use model::id::Entropy;

@@ -19,13 +19,14 @@ pub(super) fn run(queue: &Queue) {
                 let _ = answer.send(Err(Error::Late));
             }
         }
-        // The oldest are in front. What nobody waits for is not stored.
-        while let Some(Job::Accept(accept)) = waiting.jobs.front()
-            && accept.deadline <= now
-        {
-            let _ = accept.answer.send(Err(Error::Late));
-            waiting.jobs.pop_front();
-        }
+        // What nobody waits for is not stored.
+        waiting.jobs.retain(|job| match job {
+            Job::Accept(accept) if accept.deadline <= now => {
+                let _ = accept.answer.send(Err(Error::Late));
+                false
+            }
+            _ => true,
+        });
         let waited = queue.ending.wait_timeout(waiting, TICK);
         waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
     }

@@ -1,7 +1,8 @@
 //! The events of a restive server: `GET /v1/events`, oldest first, by cursor.
 
-use super::{EventPage, Provider, event};
+use super::{Event, EventPage, Provider, event};
 use crate::client::{Client, Error};
+use crate::own::is_own;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -53,7 +54,11 @@ impl Provider for Restive {
             request = request.query("after", cursor);
         }
         let list: List = request.send().await?.json()?;
-        let events = list.data.iter().map(|text| event(text)).collect::<Result<_, _>>()?;
+        let mut events = list.data.iter().map(|text| event(text)).collect::<Result<Vec<_>, _>>()?;
+        // As a webhook for all types does.
+        if self.types.as_deref().is_none_or(|types| types.split(',').any(|one| one == "*")) {
+            events.retain(|event: &Event| !is_own(&event.kind));
+        }
         let next = list.pagination.next_cursor.filter(|_| list.pagination.has_more);
         Ok(EventPage { events, next })
     }

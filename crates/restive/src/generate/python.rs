@@ -46,7 +46,11 @@ const KEYWORDS: &[&str] = &[
 const TYPES: &[&str] = &["bool", "dict", "float", "int", "list", "str"];
 
 const OF_CLIENT: &[&str] = &["client", "close", "follow"];
-const OF_RESOURCE: &[&str] = &["list", "get", "create", "replace", "update", "delete", "poll"];
+/// The types are here because annotations of later methods name them.
+const OF_RESOURCE: &[&str] = &[
+    "list", "get", "create", "replace", "update", "delete", "poll", "bool", "dict", "float", "int",
+    "str",
+];
 
 /// Columns of a line of code.
 const WIDTH: usize = 100;

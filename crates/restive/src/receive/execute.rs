@@ -7,13 +7,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Our settings that a handler must not see.
-const SECRETS: [&str; 4] = [
-    "RESTIVE_RECEIVE_SECRET",
-    "RESTIVE_RECEIVE_SECRET_FILE",
-    "RESTIVE_RECEIVE_KEY",
-    "RESTIVE_API_KEY",
-];
+/// Our settings, which may be secrets. A handler sees none of them.
+const SETTINGS: &[u8] = b"RESTIVE_";
+/// Characters of a type that a command gets: the environment of a process has a limit.
+const TYPE_CHARS: usize = 255;
 /// Between two looks at a command: it doubles from the first to the last.
 const FIRST_LOOK: Duration = Duration::from_millis(1);
 const LAST_LOOK: Duration = Duration::from_millis(50);
@@ -40,11 +37,15 @@ fn run(command: &str, event: &Event, timeout: Duration) -> Result<(), Failure> {
     shell.arg("-c").arg(command).stdin(Stdio::piped());
     // A group of its own, so that all of it can be ended.
     shell.process_group(0);
-    for name in SECRETS {
-        shell.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(SETTINGS) {
+            shell.env_remove(name);
+        }
     }
+    let kind = event.kind.as_deref().unwrap_or_default();
+    let kind: String = kind.chars().filter(|c| *c != '\0').take(TYPE_CHARS).collect();
     shell.env("RESTIVE_EVENT_ID", &event.id);
-    shell.env("RESTIVE_EVENT_TYPE", event.kind.as_deref().unwrap_or_default());
+    shell.env("RESTIVE_EVENT_TYPE", kind);
     shell.env("RESTIVE_ATTEMPT", event.attempt.to_string());
     shell.env("RESTIVE_STALE", if event.is_stale { "true" } else { "false" });
     let mut child = shell

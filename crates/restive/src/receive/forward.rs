@@ -1,6 +1,8 @@
 //! Hands events to a URL, on a thread of its own: a slow handler must not delay receipts.
 
+use crate::outside::System;
 use anyhow::Context as _;
+use api::Outside as _;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -96,8 +98,9 @@ fn refused(reply: &Reply) -> Failure {
     let body = String::from_utf8_lossy(&reply.body);
     let failure = Failure::new(format!("the handler answered {}: {body}", reply.status.as_u16()));
     let wait = reply.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-    match wait.and_then(|text| text.trim().parse().ok()) {
-        Some(seconds) => failure.retry_after(Duration::from_secs(seconds)),
+    let now = System::new().now();
+    match wait.and_then(|text| webhooks::retry_after(text, now)) {
+        Some(wait) => failure.retry_after(wait),
         None => failure,
     }
 }

@@ -20,7 +20,7 @@ use crate::tls::Secured;
 use anyhow::{Context as _, bail};
 use restive_kit::inbox::{Event, Failure, Inbox, Lease, Options, OutOfOrder, Retry, Workers};
 use restive_kit::receiver::Receiver;
-use service::{AnswerLog, Hook};
+use service::{AnswerLog, Bodies, Hook};
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::process::ExitCode;
@@ -60,6 +60,7 @@ pub fn run(mut receive: Receive) -> anyhow::Result<ExitCode> {
         receiver: receiver(&receive, verifier, inbox.clone(), log.clone()),
         path: receive.path.clone(),
         log,
+        bodies: Bodies::new(),
     });
     let reconciling = provider
         .map(|client| reconcile::start(inbox.clone(), client, &receive.reconciliation))

@@ -3,22 +3,33 @@
 
 use crate::operator::{self, Measured};
 use crate::process;
-use http::header::{ALLOW, CONTENT_TYPE};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 use restive_kit::receiver::{Answer as Received, Delivery, Receiver};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-use wire::{Answer, BodyFault, Exchange, Fault, Response, Service};
+use wire::{Answer, BodyFault, Budget, Exchange, Fault, Response, Service, Share};
 
 const HEALTH: &str = "/health";
 
 /// A known id with another body.
 const CONFLICT: &str = "event_conflict";
 
+/// Too many bodies at a time.
+const OVERLOADED: &str = "overloaded";
+
+/// Bytes of bodies in memory, from all addresses; one address has at most its share. Nobody needs a
+/// secret to send a body.
+const BODIES_BYTES: usize = 128 << 20;
+/// Of a body that is not here yet, before it grows.
+const FIRST_BYTES: usize = 4 << 10;
+
 /// The answers of the receiver, by their code.
-const CODES: [&str; 11] = [
+const CODES: [&str; 12] = [
     "received",
     "known",
     CONFLICT,
@@ -30,12 +41,38 @@ const CODES: [&str; 11] = [
     "https_required",
     "address_not_allowed",
     "not_stored",
+    OVERLOADED,
 ];
 
 pub struct Hook {
     pub receiver: Receiver,
     pub path: Option<String>,
     pub log: Arc<AnswerLog>,
+    pub bodies: Bodies,
+}
+
+/// What the bodies of requests use. Requests whose client is not known share one part.
+pub struct Bodies(Arc<Budget<Option<IpAddr>>>);
+
+impl Bodies {
+    pub fn new() -> Bodies {
+        Bodies(Budget::new(BODIES_BYTES))
+    }
+
+    /// The body, and its memory until the share is dropped.
+    async fn read(
+        &self,
+        exchange: &mut Exchange,
+        limit_bytes: usize,
+    ) -> Result<(Bytes, Share<Option<IpAddr>>), BodyFault> {
+        let client = exchange.is_client_known.then_some(exchange.client);
+        let declared = exchange.body.declared_bytes();
+        let declared = declared.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
+        let first = if exchange.body.is_here() { declared } else { FIRST_BYTES };
+        let mut share = self.0.take(client, first).ok_or(BodyFault::NoRoom)?;
+        let body = exchange.body.read_within(limit_bytes, &mut share).await?;
+        Ok((body, share))
+    }
 }
 
 /// Counts answers, and logs those that an operator should know.
@@ -52,10 +89,14 @@ impl AnswerLog {
         AnswerLog { counts, started: Instant::now(), logged: AtomicU64::new(0) }
     }
 
-    pub fn note(&self, answer: &Received) {
-        if let Some(place) = CODES.iter().position(|code| *code == answer.code) {
+    fn count(&self, answered: &str) {
+        if let Some(place) = CODES.iter().position(|code| *code == answered) {
             self.counts[place].fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    pub fn note(&self, answer: &Received) {
+        self.count(answer.code);
         let event = answer.event.as_deref().unwrap_or_default();
         let (code, message) = (answer.code, &*answer.message);
         if code == CONFLICT {
@@ -106,22 +147,35 @@ impl Hook {
                 r#"{"error":{"code":"not_found","message":"No webhooks are received here."}}"#;
             return json(StatusCode::NOT_FOUND, text);
         }
-        let delivery = Delivery {
-            method: &exchange.method,
-            headers: &exchange.headers,
-            is_secure: exchange.is_secure || is_forwarded_over_https(&exchange),
-            peer: exchange.is_client_known.then_some(exchange.client),
-        };
+        let delivery = delivery(&exchange);
         if let Some(refusal) = self.receiver.refuse(delivery) {
             return response(&refusal);
         }
-        let body = exchange.body.read(self.receiver.body_limit()).await;
+        let body = self.bodies.read(&mut exchange, self.receiver.body_limit()).await;
         let answer = match body {
-            Ok(body) => self.receiver.receive(delivery, body).await,
+            Ok((body, _share)) => self.receiver.receive(self::delivery(&exchange), body).await,
             Err(BodyFault::TooLarge) => self.receiver.too_large(),
+            Err(BodyFault::NoRoom) => return self.overloaded(),
             Err(_) => self.receiver.incomplete(),
         };
         response(&answer)
+    }
+
+    fn overloaded(&self) -> Response {
+        self.log.count(OVERLOADED);
+        let text = r#"{"error":{"code":"overloaded","message":"Too many bodies at once."}}"#;
+        let mut response = json(StatusCode::SERVICE_UNAVAILABLE, text);
+        response.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        response
+    }
+}
+
+fn delivery(exchange: &Exchange) -> Delivery<'_> {
+    Delivery {
+        method: &exchange.method,
+        headers: &exchange.headers,
+        is_secure: exchange.is_secure || is_forwarded_over_https(exchange),
+        peer: exchange.is_client_known.then_some(exchange.client),
     }
 }
 

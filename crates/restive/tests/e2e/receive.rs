@@ -1,13 +1,16 @@
 //! `restive receive`: the contract at its door, the handlers, and the commands of the operator.
 
 use crate::disk::BrokenSync;
-use crate::harness::{Answer, Server, eventually, executable, run};
+use crate::harness::{Answer, PATIENCE, Server, eventually, executable, run};
+use crate::hostile::resident_kib;
 use crate::sink::{Manner, Sink};
 use restive_kit::signature::{Secret, Signer};
 use serde_json::{Value, json};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 pub const SECRET: &str = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
@@ -187,6 +190,36 @@ fn an_event_that_could_not_be_synced_is_not_acknowledged_and_stored_once_later()
 }
 
 #[test]
+fn unsigned_bodies_use_a_bounded_part_of_the_memory() {
+    const BODY_BYTES: usize = 4_000_000;
+    let receiving = Receiving::start(&["--store-only"]);
+    let before = resident_kib(&receiving.server);
+    let head = format!("POST /hook HTTP/1.1\r\nhost: x\r\ncontent-length: {BODY_BYTES}\r\n\r\n");
+    let address = receiving.server.address;
+    let opened: Vec<TcpStream> = (0..80)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.set_write_timeout(Some(PATIENCE)).unwrap();
+            stream.write_all(head.as_bytes()).unwrap();
+            // The last byte does not come. It fails where the body was refused.
+            let _ = stream.write_all(&vec![b'x'; BODY_BYTES - 1]);
+            stream
+        })
+        .collect();
+    assert_eq!(receiving.server.get("/health").status, 200);
+    let refused = opened.iter().filter(|stream| {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (mut answer, mut stream) = ([0; 12], *stream);
+        stream.read_exact(&mut answer).is_ok() && &answer == b"HTTP/1.1 503"
+    });
+    assert!(refused.count() >= 20);
+    let grown = resident_kib(&receiving.server).saturating_sub(before) >> 10;
+    assert!(grown < 200, "{grown} MiB for 320 MB that nobody signed");
+    drop(opened);
+    eventually("room is free again", || receiving.send(&event("evt_1")).status == 200);
+}
+
+#[test]
 fn the_log_says_why_a_signature_does_not_verify() {
     let receiving = Receiving::start(&["--store-only"]);
     let (good, secret) = (event("evt_1"), Secret::parse(SECRET).unwrap());
@@ -256,11 +289,13 @@ fn a_command_gets_the_event_on_its_input_and_its_status_decides() {
     // Fails at the first attempt.
     let command = format!(
         "cat >> {0}; echo \" $RESTIVE_EVENT_ID $RESTIVE_EVENT_TYPE $RESTIVE_ATTEMPT \
-         ${{RESTIVE_RECEIVE_SECRET-no secret}}\" >> {0}; test $RESTIVE_ATTEMPT -gt 1",
+         ${{RESTIVE_RECEIVE_SECRET-no secret}}${{RESTIVE_DATABASE-}}\" >> {0}; test $RESTIVE_ATTEMPT -gt 1",
         out.display()
     );
     let arguments = [&["--exec", &command], &QUICK[..]].concat();
-    let receiving = Receiving::on(&folder, "127.0.0.1:0", SECRET, &arguments);
+    let mut command = Receiving::command(&folder, "127.0.0.1:0", SECRET, &arguments);
+    command.env("RESTIVE_DATABASE", "of another command");
+    let receiving = Receiving { server: Server::spawn(command, folder.clone()).over("http1") };
     let body = event("evt_1");
     receiving.send(&body).expect(200);
     receiving.wait_for("processed", 1);

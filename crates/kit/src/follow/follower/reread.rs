@@ -4,6 +4,7 @@
 use super::{Follower, State};
 use crate::client;
 use crate::follow::{Checkpoint, Error, Event, Gap, Status, is_final};
+use crate::own::is_own;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -12,8 +13,6 @@ const PAGE: &str = "100";
 /// Events of the second of the last event that are held back until that event is found in it. More
 /// are handed over, and may then be repeated.
 const MAX_HELD: usize = 10_000;
-/// Objects of the service itself, whose events must be asked for by name.
-const OWN: [&str; 4] = ["webhook_endpoint.", "replay.", "erasure.", "ping"];
 
 pub(super) struct Reread {
     /// Where the stream continues if the list cannot be read.
@@ -178,10 +177,10 @@ impl Follower {
     fn is_wanted(&self, kind: &str) -> bool {
         let types = &self.settings.types;
         if types.is_empty() {
-            return !OWN.iter().any(|own| kind.starts_with(own));
+            return !is_own(kind);
         }
         types.iter().any(|wanted| match (wanted.strip_suffix('*'), wanted.strip_prefix('*')) {
-            (Some(""), _) => !OWN.iter().any(|own| kind.starts_with(own)),
+            (Some(""), _) => !is_own(kind),
             (Some(head), _) => kind.starts_with(head),
             (None, Some(tail)) => kind.ends_with(tail),
             (None, None) => kind == wanted || kind.strip_suffix(".created") == Some(wanted),

@@ -68,6 +68,38 @@ pub fn change(folder: &Path, sql: &str) {
     assert!(status.expect("sqlite3 is needed: `cargo xtask test` installs it").success());
 }
 
+/// Whether tests take the time that they need at most: `cargo xtask postgres`.
+pub fn is_long() -> bool {
+    std::env::var("RESTIVE_TEST_LONG").is_ok_and(|long| long == "1")
+}
+
+/// A session next to the servers, which ends when it is dropped.
+pub struct Session {
+    _end: std::sync::mpsc::Sender<()>,
+}
+
+impl Session {
+    /// Runs statements in it, and leaves it idle.
+    pub fn begin(url: &str, sql: &str) -> Session {
+        let (url, sql) = (url.to_owned(), sql.to_owned());
+        let (begun, wait) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            let client = runtime.block_on(async {
+                let client = Address::parse(&url).unwrap().connect().await.unwrap();
+                client.batch(&sql).await.unwrap();
+                client
+            });
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+            drop(client);
+        });
+        wait.recv().expect("the session begins");
+        Session { _end: end }
+    }
+}
+
 /// Runs statements beside the servers.
 pub fn run(url: &str, sql: &str) {
     let (url, sql) = (url.to_owned(), sql.to_owned());

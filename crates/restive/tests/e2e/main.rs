@@ -59,6 +59,7 @@ mod commands;
 mod concurrency;
 mod console;
 mod console_login;
+mod cluster_chaos;
 mod cluster_handlers;
 mod conditions;
 mod conditions_table;

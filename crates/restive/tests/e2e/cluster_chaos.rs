@@ -246,6 +246,23 @@ fn strike(world: &World, blow: Blow, folders: &[Arc<TempDir>], urls: &[String]) 
     }
 }
 
+/// Carries out a plan, and waits for writes after it.
+fn havoc(world: &World, plan: &[(u64, Blow)], folders: &[Arc<TempDir>], urls: &[String]) {
+    let began = Instant::now();
+    for (second, blow) in plan {
+        let at = Duration::from_secs(*second);
+        // waits for: writes between two failures
+        std::thread::sleep(at.saturating_sub(began.elapsed()));
+        world.in_time();
+        strike(world, *blow, folders, urls);
+    }
+    let before = world.written.load(Relaxed);
+    eventually("writes go on", || {
+        world.in_time();
+        world.written.load(Relaxed) > before + 20
+    });
+}
+
 /// Seconds from the beginning, in order.
 fn plan(is_long: bool) -> Vec<(u64, Blow)> {
     if !is_long {
@@ -360,19 +377,7 @@ fn servers_that_are_killed_and_cut_off_lose_nothing_and_do_nothing_twice() {
         };
         let writers: Vec<_> = (0..WRITERS).map(writer).collect();
         let payer = scope.spawn(|| world.work(|| world.pay(&mut Chance::new(99))));
-        let began = Instant::now();
-        for (second, blow) in plan(is_long) {
-            let at = Duration::from_secs(second);
-            // waits for: writes between two failures
-            std::thread::sleep(at.saturating_sub(began.elapsed()));
-            world.in_time();
-            strike(world, blow, &folders, &urls);
-        }
-        let before = world.written.load(Relaxed);
-        eventually("writes go on", || {
-            world.in_time();
-            world.written.load(Relaxed) > before + 20
-        });
+        world.work(|| havoc(world, &plan(is_long), &folders, &urls));
         world.over.store(true, Relaxed);
         let mut made = BTreeMap::new();
         writers.into_iter().for_each(|writer| made.extend(writer.join().unwrap()));

@@ -102,15 +102,17 @@ impl Session {
 
 /// Runs statements beside the servers.
 pub fn run(url: &str, sql: &str) {
+    try_run(url, sql).unwrap();
+}
+
+/// The same, where it may be forbidden.
+pub fn try_run(url: &str, sql: &str) -> Result<(), store::Error> {
     let (url, sql) = (url.to_owned(), sql.to_owned());
-    let work = async move {
-        let client = Address::parse(&url).unwrap().connect().await.unwrap();
-        client.batch(&sql).await.unwrap();
-    };
+    let work = async move { Address::parse(&url)?.connect().await?.batch(&sql).await };
     // On a thread of its own: the caller's may run tasks.
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(work);
+        runtime.block_on(work)
     };
-    std::thread::spawn(run).join().unwrap();
+    std::thread::spawn(run).join().unwrap()
 }

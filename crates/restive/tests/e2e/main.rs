@@ -61,6 +61,7 @@ mod console;
 mod console_login;
 mod cluster_chaos;
 mod cluster_handlers;
+mod cluster_refusals;
 mod conditions;
 mod conditions_table;
 mod crash;

@@ -1,6 +1,7 @@
-//! Three servers on one PostgreSQL while they are killed, cut off from the database and the database
-//! restarts, under writes, followers, webhooks and timers. Nothing acknowledged is lost, nothing has
-//! a second effect. Short as part of the suite; `cargo xtask postgres` takes two minutes for it.
+//! Three servers on one PostgreSQL while they are killed and cut off from the database, and while
+//! the database restarts, under writes, followers, webhooks and timers. Nothing acknowledged is
+//! lost, nothing has a second effect. Short as part of the suite; `cargo xtask postgres` takes two
+//! minutes for it.
 
 use crate::chance::Chance;
 use crate::cluster::Nodes;

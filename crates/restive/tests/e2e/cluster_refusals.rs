@@ -1,6 +1,6 @@
-//! A PostgreSQL that refuses: TLS, passwords, limits of a role, a full disk. Clear errors or waiting,
-//! and never an effect that was refused, lost or doubled. Runs where `RESTIVE_TEST_POSTGRES` names a
-//! server whose user may create roles.
+//! A PostgreSQL that refuses: TLS, passwords, limits of a role, a full disk. Clear errors or
+//! waiting, and never an effect that was refused, lost or doubled. Runs where
+//! `RESTIVE_TEST_POSTGRES` names a server whose user may create roles.
 
 use crate::database;
 use crate::harness::{Server, Start, eventually};

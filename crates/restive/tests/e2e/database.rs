@@ -85,7 +85,8 @@ impl Session {
         let (begun, wait) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let client = runtime.block_on(async {
                 let client = Address::parse(&url).unwrap().connect().await.unwrap();
                 client.batch(&sql).await.unwrap();

@@ -18,15 +18,17 @@ const INSTALLED: &str = "/usr/lib/postgresql";
 const POOLER: &str = "/usr/sbin/pgbouncer";
 /// The server does not run as root: this user comes with the package.
 const USER: &str = "postgres";
-/// Of the superuser, and of the user of the tests, who has no more rights than a service needs.
+/// Of the superuser, and of the user of the tests.
 const PASSWORD: &str = "only-for-tests";
 
 /// The parts of the suites that run again on PostgreSQL. What is about the files of the other
 /// engine alone is left out by the tests themselves, which say so.
-const E2E_MODULES: [&str; 26] = [
+const E2E_MODULES: [&str; 28] = [
     "actions::",
     "auth::",
     "cluster::",
+    "cluster_handlers::",
+    "cluster_refusals::",
     "concurrency::",
     "conditions::",
     "cursors::",
@@ -53,7 +55,17 @@ const E2E_MODULES: [&str; 26] = [
 ];
 
 /// The modules of a sample.
-const E2E_SAMPLE: [&str; 5] = ["nodes::", "cluster::", "migrate::", "resources::", "idempotency::"];
+const E2E_SAMPLE: [&str; 7] = [
+    "nodes::",
+    "cluster::",
+    "cluster_handlers::",
+    CHAOS,
+    "migrate::",
+    "resources::",
+    "idempotency::",
+];
+/// Restarts the server in its long form, so that no other test may run then.
+const CHAOS: &str = "cluster_chaos::";
 
 /// A running server.
 pub struct Postgres {
@@ -90,7 +102,8 @@ impl Postgres {
         let url = format!("postgres://shop:{PASSWORD}@127.0.0.1:{port}/shop");
         let server = Postgres { programs, data, url };
         for sql in [
-            &format!("CREATE ROLE shop LOGIN CREATEDB PASSWORD '{PASSWORD}'"),
+            // CREATEROLE: some tests need a role of their own, whose limits they change.
+            &format!("CREATE ROLE shop LOGIN CREATEDB CREATEROLE PASSWORD '{PASSWORD}'"),
             "CREATE DATABASE shop OWNER shop",
         ] {
             let mut psql = Command::new("psql");
@@ -98,6 +111,20 @@ impl Postgres {
             run_quietly(psql.arg("-p").arg(port.to_string()).env("PGPASSWORD", PASSWORD))?;
         }
         Ok(server)
+    }
+}
+
+impl Postgres {
+    /// A shell command that restarts the server; the mode of the stop is to be added.
+    fn restart(&self) -> Result<String> {
+        let control = self.programs.join("pg_ctl");
+        let control = match is_root()? {
+            true => format!("runuser -u {USER} -- {}", control.display()),
+            false => control.display().to_string(),
+        };
+        let (data, log) = (self.data.join("data"), self.data.join("log"));
+        let folders = format!("-D {} -l {}", data.display(), log.display());
+        Ok(format!("cd / && {control} {folders} -w restart > /dev/null"))
     }
 }
 
@@ -180,6 +207,12 @@ pub fn test(threads: &str, extent: Extent) -> Result<()> {
         let mut test = cargo(["test", "--quiet", "--workspace", "--locked", "--test", name, "--"]);
         test.args(filters).env("RUST_TEST_THREADS", threads);
         test.env("RESTIVE_TEST_STORE", store).env("RESTIVE_TEST_POSTGRES", &server.url);
+        if extent == Extent::Full {
+            test.env("RESTIVE_TEST_LONG", "1");
+        }
+        if filters == [CHAOS] {
+            test.env("RESTIVE_TEST_POSTGRES_RESTART", server.restart()?);
+        }
         run_within(TEST_LIMIT, &mut test)
     };
     run_test("behaviour", &["on_postgres", "nodes"], "")?;
@@ -187,5 +220,6 @@ pub fn test(threads: &str, extent: Extent) -> Result<()> {
         return run_test("e2e", &E2E_SAMPLE, "postgres");
     }
     run_test("cluster", &[], "")?;
-    run_test("e2e", &E2E_MODULES, "postgres")
+    run_test("e2e", &E2E_MODULES, "postgres")?;
+    run_test("e2e", &[CHAOS], "postgres")
 }

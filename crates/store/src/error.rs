@@ -18,8 +18,8 @@ pub enum Error {
     /// The records that were asked for have more bytes than one read returns. Fewer must be asked
     /// for.
     TooLarge,
-    /// The lease under which the node wrote has gone to another node. Nothing was written; the other
-    /// node does it.
+    /// The lease under which the node wrote has gone to another node. Nothing was written; the
+    /// other node does it.
     LeaseLost,
     /// The schema does not fit the data on disk. The reasons say what to do.
     Refused(Vec<String>),

@@ -4,7 +4,8 @@
 use super::{Operation, commit, handler, own};
 use crate::actions::Stopped;
 use crate::error::Failure;
-use crate::hold::hold;
+use crate::hold::{Held, hold};
+use crate::idempotency::KeyGuard;
 use crate::in_flight::{MAX_LOCK_WAIT, in_progress};
 use crate::respond::Reply;
 use crate::route::refuse_parameters;
@@ -45,21 +46,12 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     if declared.handler.is_none() {
         return commit(operation, write).await;
     }
-    let cluster = &operation.services.handlers.cluster;
     // The handler has effects of its own: repetitions wait until the first has ended.
     let turn = match &operation.request.idempotency {
-        Some(idempotency) => {
-            let scope = operation.request.caller().scope;
-            let turn =
-                operation.services.admission.in_flight.keys.enter(scope, &idempotency.key).await?;
-            let name = [b"key", &scope.0.to_be_bytes()[..], idempotency.key.as_bytes()];
-            let held = hold(cluster, &name, idempotency::WAIT, idempotency::in_use).await?;
-            // The request that held the key before may have answered it: then the commit replays.
-            if operation.services.store.remembered(scope, &idempotency.key).await?.is_some() {
-                return commit(operation, write).await;
-            }
-            Some((turn, held))
-        }
+        Some(idempotency) => match enter(operation, &idempotency.key).await? {
+            Some(turn) => Some(turn),
+            None => return commit(operation, write).await,
+        },
         None => None,
     };
     // Requests for the same record take turns from here to the commit, so each is checked against
@@ -70,6 +62,7 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     let lock = operation.services.admission.in_flight.records.lock(scope, collection, id).await?;
     let named = operation.collection().name.as_bytes();
     let name = [b"record", &scope.0.to_be_bytes()[..], named, id.as_bytes()];
+    let cluster = &operation.services.handlers.cluster;
     let others = hold(cluster, &name, MAX_LOCK_WAIT, in_progress).await?;
     write.now = operation.services.outside.now();
     let (record, refusal) = rehearse(operation, &write).await?;
@@ -101,6 +94,18 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
         .await
     });
     finished.await.unwrap_or_else(|Stopped| Err(stopped().into()))
+}
+
+/// Holds an idempotency key, here and for all nodes. `None`: the request that held it before has
+/// answered it, and a commit replays that.
+async fn enter(operation: Operation<'_>, key: &str) -> Result<Option<(KeyGuard, Held)>, Failure> {
+    let (services, scope) = (operation.services, operation.request.caller().scope);
+    let turn = services.admission.in_flight.keys.enter(scope, key).await?;
+    let name = [b"key", &scope.0.to_be_bytes()[..], key.as_bytes()];
+    let cluster = &services.handlers.cluster;
+    let held = hold(cluster, &name, idempotency::WAIT, idempotency::in_use).await?;
+    let before = services.store.remembered(scope, key).await?;
+    Ok(before.is_none().then_some((turn, held)))
 }
 
 /// Asks the handler, unless a rule has refused the action, and commits what it answered.

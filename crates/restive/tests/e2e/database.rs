@@ -68,17 +68,52 @@ pub fn change(folder: &Path, sql: &str) {
     assert!(status.expect("sqlite3 is needed: `cargo xtask test` installs it").success());
 }
 
+/// Whether tests take the time that they need at most: `cargo xtask postgres`.
+pub fn is_long() -> bool {
+    std::env::var("RESTIVE_TEST_LONG").is_ok_and(|long| long == "1")
+}
+
+/// A session next to the servers, which ends when it is dropped.
+pub struct Session {
+    _end: std::sync::mpsc::Sender<()>,
+}
+
+impl Session {
+    /// Runs statements in it, and leaves it idle.
+    pub fn begin(url: &str, sql: &str) -> Session {
+        let (url, sql) = (url.to_owned(), sql.to_owned());
+        let (begun, wait) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let client = runtime.block_on(async {
+                let client = Address::parse(&url).unwrap().connect().await.unwrap();
+                client.batch(&sql).await.unwrap();
+                client
+            });
+            begun.send(()).unwrap();
+            let _ = ended.recv();
+            drop(client);
+        });
+        wait.recv().expect("the session begins");
+        Session { _end: end }
+    }
+}
+
 /// Runs statements beside the servers.
 pub fn run(url: &str, sql: &str) {
+    try_run(url, sql).unwrap();
+}
+
+/// The same, where it may be forbidden.
+pub fn try_run(url: &str, sql: &str) -> Result<(), store::Error> {
     let (url, sql) = (url.to_owned(), sql.to_owned());
-    let work = async move {
-        let client = Address::parse(&url).unwrap().connect().await.unwrap();
-        client.batch(&sql).await.unwrap();
-    };
+    let work = async move { Address::parse(&url)?.connect().await?.batch(&sql).await };
     // On a thread of its own: the caller's may run tasks.
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(work);
+        runtime.block_on(work)
     };
-    std::thread::spawn(run).join().unwrap();
+    std::thread::spawn(run).join().unwrap()
 }

@@ -23,13 +23,16 @@ fn nodes(count: usize) -> Option<(Arc<TempDir>, Vec<Server>)> {
 /// A server behind a relay to its database.
 fn relayed() -> Option<(Server, Relay)> {
     let folder = Arc::new(TempDir::new().unwrap());
-    let url = database::of(folder.path())?;
+    let (through, relay) = through_relay(&database::of(folder.path())?);
+    Some((Start::bookshop().on(&folder).env("RESTIVE_DATABASE", &through).go(), relay))
+}
+
+/// The URL of a database with a relay in between.
+pub fn through_relay(url: &str) -> (String, Relay) {
     let (head, rest) = url.split_once('@').unwrap();
     let (host, rest) = rest.split_once('/').unwrap();
-    let target = host.to_socket_addrs().unwrap().next().unwrap();
-    let relay = Relay::to(target);
-    let through = format!("{head}@{}/{rest}", relay.address);
-    Some((Start::bookshop().on(&folder).env("RESTIVE_DATABASE", &through).go(), relay))
+    let relay = Relay::to(host.to_socket_addrs().unwrap().next().unwrap());
+    (format!("{head}@{}/{rest}", relay.address), relay)
 }
 
 #[test]
@@ -181,6 +184,37 @@ fn connections_that_are_cut_under_load_lose_and_double_nothing() {
         assert!(made.iter().all(|title| settled(title) == 1), "each exactly once");
         assert!(refused.iter().all(|title| settled(title) == 0), "nothing was written");
     }
+}
+
+/// One session has written elsewhere, one has only a transaction number, one keeps an old snapshot.
+#[test]
+fn transactions_that_stay_open_elsewhere_delay_no_write_and_hide_no_event() {
+    let Some((shared, servers)) = nodes(2) else { return };
+    let url = database::of(shared.path()).unwrap();
+    let idle = [
+        "BEGIN; CREATE TABLE elsewhere (x bigint); INSERT INTO elsewhere VALUES (1)",
+        "BEGIN; SELECT pg_current_xact_id()",
+        "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM log",
+    ];
+    let _open = idle.map(|sql| database::Session::begin(&url, sql));
+    let time = Duration::from_secs(if database::is_long() { 30 } else { 3 });
+    let (a, b) = (&servers[0], &servers[1]);
+    let mut events = [a, b].map(|node| Events::open(node, "/api/events?types=book.created"));
+    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    for n in 0.. {
+        if began.elapsed() > time {
+            break;
+        }
+        let asked = Instant::now();
+        let book = [a, b][n % 2].book(&format!("T{n}"));
+        for events in &mut events {
+            let event = events.named("book.created").json().to_string();
+            assert!(event.contains(&book), "the next event is that of the write: {event}");
+        }
+        slowest = slowest.max(asked.elapsed());
+    }
+    println!("write and event at two nodes: {slowest:?} at most");
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A TCP relay between a client and a server, which cuts connections after a number of bytes, and
 //! answers in the server's place.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
@@ -46,25 +46,30 @@ struct State {
     target: SocketAddr,
     plans: VecDeque<Plan>,
     connections: usize,
-    open: Vec<TcpStream>,
+    /// Client and server, by the number of the connection.
+    open: BTreeMap<usize, [TcpStream; 2]>,
 }
 
 impl Relay {
     pub fn to(target: SocketAddr) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let state = State { target, plans: VecDeque::new(), connections: 0, open: Vec::new() };
+        let state = State { target, plans: VecDeque::new(), connections: 0, open: BTreeMap::new() };
         let relay = Relay { address, state: Arc::new(Mutex::new(state)) };
         let shared = relay.clone();
         std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            // One that cannot be accepted does not end the others.
+            for client in listener.incoming().flatten() {
                 let relay = shared.clone();
-                let plan = {
+                let (number, plan) = {
                     let mut state = relay.state.lock().unwrap();
                     state.connections += 1;
-                    state.plans.pop_front().unwrap_or(Plan::Pass)
+                    (state.connections, state.plans.pop_front().unwrap_or(Plan::Pass))
                 };
-                std::thread::spawn(move || relay.carry(client, plan));
+                std::thread::spawn(move || {
+                    relay.carry(client, number, plan);
+                    relay.state.lock().unwrap().open.remove(&number);
+                });
             }
         });
         relay
@@ -100,12 +105,13 @@ impl Relay {
 
     /// Cuts all open connections.
     pub fn cut(&self) {
-        for stream in self.state.lock().unwrap().open.drain(..) {
+        let open = std::mem::take(&mut self.state.lock().unwrap().open);
+        for stream in open.into_values().flatten() {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
 
-    fn carry(&self, mut client: TcpStream, plan: Plan) {
+    fn carry(&self, mut client: TcpStream, number: usize, plan: Plan) {
         let limit = match &plan {
             Plan::Refuse => return,
             Plan::Answer(text) => {
@@ -123,8 +129,7 @@ impl Relay {
         let target = self.state.lock().unwrap().target;
         let Ok(server) = TcpStream::connect(target) else { return };
         let mut state = self.state.lock().unwrap();
-        state.open.push(client.try_clone().unwrap());
-        state.open.push(server.try_clone().unwrap());
+        state.open.insert(number, [client.try_clone().unwrap(), server.try_clone().unwrap()]);
         drop(state);
         let (up, down) = (server.try_clone().unwrap(), client.try_clone().unwrap());
         let upwards = std::thread::spawn(move || copy(&client, &up));

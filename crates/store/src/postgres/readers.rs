@@ -29,6 +29,9 @@ const QUEUE: usize = 256;
 pub const DEADLINE: Duration = Duration::from_secs(5);
 /// The same for a read of the service itself, which no client waits for.
 const SERVICE_DEADLINE: Duration = Duration::from_secs(20);
+/// After a failed attempt to connect: until then every read fails at once. Otherwise each request
+/// would knock at a server that is about to start.
+const PAUSE: Duration = Duration::from_millis(100);
 /// What a server does not answer within this time after the deadline is lost.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -75,6 +78,8 @@ pub struct Pool {
     next: AtomicUsize,
     /// Connections for long reads that are idle.
     idle: Mutex<Vec<Arc<Client>>>,
+    /// No attempt to connect before this, and why the last one failed.
+    failed: Mutex<Option<(Instant, String)>>,
     accounts: Arc<Gate>,
     service: Arc<Gate>,
 }
@@ -84,10 +89,24 @@ impl Pool {
         let shared = (0..SHARED).map(|_| tokio::sync::Mutex::new(None)).collect();
         let (accounts, service) = (Gate::new(RUNNING), Gate::new(SERVICE_RUNNING));
         let (next, idle) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        Pool { address, handle, shared, next, idle, accounts, service }
+        let failed = Mutex::new(None);
+        Pool { address, handle, shared, next, idle, failed, accounts, service }
     }
 
     async fn connect(&self) -> Result<Client, Error> {
+        if let Some((until, reason)) = &*self.failed.lock()
+            && Instant::now() < *until
+        {
+            return Err(Error::Unavailable(reason.clone().into()));
+        }
+        let connected = self.connect_now().await;
+        if let Err(error) = &connected {
+            *self.failed.lock() = Some((Instant::now() + PAUSE, error.to_string()));
+        }
+        connected
+    }
+
+    async fn connect_now(&self) -> Result<Client, Error> {
         let address = self.address.clone();
         let connecting = self.handle.spawn(async move { address.connect().await });
         match connecting.await {

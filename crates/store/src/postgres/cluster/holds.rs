@@ -1,5 +1,5 @@
-//! Names that nodes hold, as rows. A row counts while its node is alive by the database's clock. The
-//! token tells a hold from an earlier one of the same node.
+//! Names that nodes hold, as rows. A row counts while its node is alive by the database's clock.
+//! The token tells a hold from an earlier one of the same node.
 
 use super::Shared;
 use super::session::Session;

@@ -672,6 +672,32 @@ class Inbox(unittest.TestCase):
             reconcile(Cut(), self.store)
         self.assertEqual(self.store.setting("reconciled_until"), before)
 
+    def test_reconciliation_without_types_queues_what_a_webhook_would_have_brought(self):
+        own = ["webhook_endpoint.created", "replay.cancelled", "erasure.created", "ping"]
+        kinds = ["book.created", *own, "pinged.created"]
+        queries = []
+
+        class Provider:
+            def list(self, _, query):
+                queries.append(query)
+                return iter([{"id": f"{len(queries)} {one}", "type": one} for one in kinds])
+
+        for types, wanted in (
+            (None, ["book.created", "pinged.created"]),
+            ([], ["book.created", "pinged.created"]),
+            (["*"], ["book.created", "pinged.created"]),
+            (["book.*", "*"], ["book.created", "pinged.created"]),
+            (["*", "ping", "replay.*"], ["book.created", own[1], "ping", "pinged.created"]),
+        ):
+            with self.subTest(types=types):
+                self.assertEqual(reconcile(Provider(), self.store, types=types), len(wanted))
+                self.assertNotIn("type", queries[-1])
+                found = []
+                worker = Worker(self.store, lambda event, _: found.append(event["type"]))
+                while worker.once():
+                    pass
+                self.assertEqual(found, wanted)
+
     def test_an_event_from_the_future_skips_no_other_one(self):
         past = now() - 5
         times = {"a": past, "b": 4_000_000_000}

@@ -25,19 +25,22 @@ export interface ReconcileOptions {
 }
 
 const SETTING = "reconciled_until";
-/** Events of the service itself are delivered only to endpoints that name them. */
-const OWN = /^(webhook_endpoint|replay|erasure)\./;
+/**
+ * Objects of the service itself. Their events are delivered only to endpoints that name them, and a
+ * ping only to the endpoint that it tests.
+ */
+const OWN = ["webhook_endpoint", "replay", "erasure", "ping"];
 
 /** One comparison. Returns how many events were missing and are queued now. */
 export async function reconcile(options: ReconcileOptions): Promise<number> {
-  const { client, store, types, path = "/v1/events" } = options;
+  const { client, store, types = [], path = "/v1/events" } = options;
   const { firstSeconds = 3 * 86_400, overlapSeconds = 300 } = options;
   const now = Math.floor(Date.now() / 1000);
   const stored = Number(await store.setting(SETTING)) || 0;
   // A position from the future says nothing about what was read: the run begins as the first one.
   let newest = stored > now + overlapSeconds ? 0 : Math.min(stored, now);
   const since = newest > 0 ? newest - overlapSeconds : now - firstSeconds;
-  const all = types === undefined || types.includes("*");
+  const all = types.length === 0 || types.includes("*");
   const query = { min_created: since, limit: 100, ...(!all && { type: types }) };
   let missing = 0;
   for await (const event of client.list<Partial<Event> | null>(path, query)) {
@@ -48,7 +51,7 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
       continue;
     }
     const type = typeof event?.type === "string" ? event.type : "";
-    if (all && OWN.test(type) && !types?.includes(type)) continue;
+    if (all && !isSent(type, types)) continue;
     // The clock of the provider, which may differ from the one here. An event from the future is
     // queued, but is no position.
     if (Number.isSafeInteger(created) && created <= now) newest = Math.max(newest, created);
@@ -59,6 +62,15 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
   // Only after the last page: a run that fails is repeated as a whole.
   await store.setSetting(SETTING, String(newest));
   return missing;
+}
+
+/** Whether a webhook for all types, and for those named beside `*`, would have brought this type. */
+function isSent(type: string, types: readonly string[]): boolean {
+  if (!OWN.includes(type.split(".")[0] as string)) return true;
+  return types.some((one) => {
+    const isPattern = one.endsWith("*") && one !== "*";
+    return isPattern ? type.startsWith(one.slice(0, -1)) : one === type;
+  });
 }
 
 /** Repeats `reconcile` until the signal is aborted. */

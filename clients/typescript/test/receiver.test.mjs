@@ -698,6 +698,34 @@ for (const kind of Object.keys(STORES)) {
   });
 }
 
+test("reconciliation without types queues what a webhook would have brought", deadline, async () => {
+  const own = ["webhook_endpoint.created", "replay.cancelled", "erasure.created", "ping"];
+  const all = ["book.created", ...own, "pinged.created"];
+  const sent = ["book.created", "pinged.created"];
+  const queries = [];
+  const client = {
+    async *list(_, query) {
+      queries.push(query);
+      yield* all.map((type) => ({ id: `${queries.length} ${type}`, type }));
+    },
+  };
+  for (const [types, wanted] of [
+    [undefined, sent],
+    [[], sent],
+    [["*"], sent],
+    [["book.*", "*"], sent],
+    [["*", "ping", "replay.*"], ["book.created", own[1], "ping", "pinged.created"]],
+  ]) {
+    const store = new MemoryStore();
+    assert.equal(await reconcile({ client, store, ...(types && { types }) }), wanted.length);
+    assert.equal(queries.at(-1).type, undefined);
+    const found = [];
+    const worker = new Worker(store, ({ type }) => void found.push(type));
+    while (await worker.once());
+    assert.deepEqual(found, wanted, String(types));
+  }
+});
+
 if (sqlite) {
   test("sqlite store: processes that share it have the same clock", deadline, async () => {
     const db = new sqlite.DatabaseSync(":memory:");

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from .client import Client
 
 _SETTING = "reconciled_until"
-#: Events of the service itself are delivered only to endpoints that name them.
-_OWN = ("webhook_endpoint.", "replay.", "erasure.")
+#: Objects of the service itself. Their events are delivered only to endpoints that name them, and a
+#: ping only to the endpoint that it tests.
+_OWN = ("webhook_endpoint", "replay", "erasure", "ping")
 
 FIRST_SECONDS = 3 * 86_400
 OVERLAP_SECONDS = 300
@@ -38,8 +39,9 @@ class _Run:
     ) -> None:
         self._store = store
         self._on_skipped = on_skipped
-        self._types = types
-        self._all = types is None or "*" in types
+        # Without types, or with `*`, the whole list is read, and `_is_sent` chooses.
+        reads_all = not types or "*" in types
+        self._named = [one for one in types or () if one != "*"] if reads_all else None
         self._now = int(time.time())
         stored = int(store.setting(_SETTING) or 0)
         # A position from the future says nothing about what was read: the run begins as the first.
@@ -47,7 +49,7 @@ class _Run:
         self._newest = min(stored, self._now) if is_known else 0
         since = self._newest - overlap_seconds if self._newest else self._now - first_seconds
         self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
-        if not self._all:
+        if self._named is None:
             self.query["type"] = list(types or ())
         self.missing = 0
 
@@ -58,7 +60,7 @@ class _Run:
                 self._on_skipped(event)
             return
         kind, created = text_of(event.get("type")), event.get("created")
-        if self._all and kind.startswith(_OWN) and kind not in (self._types or ()):
+        if not _is_sent(kind, self._named):
             return
         # The clock of the provider, which may differ from the one here. An event from the future
         # is queued, but is no position.
@@ -73,6 +75,14 @@ class _Run:
         # Only after the last page: a run that fails is repeated as a whole.
         self._store.set_setting(_SETTING, str(self._newest))
         return self.missing
+
+
+def _is_sent(kind: str, named: Sequence[str] | None) -> bool:
+    """Whether a webhook would have brought this type. ``named``: the types beside ``*``; None if
+    the provider has chosen already."""
+    if named is None or kind.split(".")[0] not in _OWN:
+        return True
+    return any(kind == one or (one.endswith("*") and kind.startswith(one[:-1])) for one in named)
 
 
 def reconcile(

@@ -289,7 +289,8 @@ fn a_command_gets_the_event_on_its_input_and_its_status_decides() {
     // Fails at the first attempt.
     let command = format!(
         "cat >> {0}; echo \" $RESTIVE_EVENT_ID $RESTIVE_EVENT_TYPE $RESTIVE_ATTEMPT \
-         ${{RESTIVE_RECEIVE_SECRET-no secret}}${{RESTIVE_DATABASE-}}\" >> {0}; test $RESTIVE_ATTEMPT -gt 1",
+         ${{RESTIVE_RECEIVE_SECRET-no secret}}${{RESTIVE_DATABASE-}}\" >> {0}; \
+         test $RESTIVE_ATTEMPT -gt 1",
         out.display()
     );
     let arguments = [&["--exec", &command], &QUICK[..]].concat();

@@ -185,8 +185,8 @@ async fn a_node_on_an_older_file_refuses_writes() {
     assert_eq!(old.list(&query("title", 9)).await.records.len(), 2, "it still reads");
 }
 
-/// Creates books until there were enough rounds; the titles of those that were created, and of those
-/// that were refused.
+/// Creates books until there were enough rounds; the titles of those that were created, and of
+/// those that were refused.
 async fn write_until_over(
     store: Arc<dyn Store>,
     worker: usize,

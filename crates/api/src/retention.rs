@@ -15,8 +15,8 @@ use store::{Repeats, SkippedRange, Store};
 
 /// Maximum events removed in one commit; the store ends a slice earlier when its time is up.
 const BATCH: usize = 1_000;
-/// Pause between two slices while more events are due, for other commits. Slices adapt to 4 ms, so
-/// this pause leaves the writer about half its time.
+/// Pause between two slices while more events are due, for other commits; as long as the last slice
+/// took, if that is longer. This leaves the writer about half its time.
 const PAUSE: Duration = Duration::from_millis(3);
 const INTERVAL: Duration = Duration::from_secs(60);
 /// Pause after a failure. Short, because on a full disk the removal of old events makes room.
@@ -33,6 +33,7 @@ pub async fn run(schema: Arc<Schema>, store: Arc<dyn Store>, outside: Arc<dyn Ou
     let repeats = Repeats::new();
     let mut skipped = Skipped::default();
     loop {
+        let began = Instant::now();
         let wait = match store.expire(before(retention), before(longest), BATCH).await {
             Ok(expired) => {
                 repeats.clear();
@@ -42,7 +43,7 @@ pub async fn run(schema: Arc<Schema>, store: Arc<dyn Store>, outside: Arc<dyn Ou
                         report_skipped(&schema, &*store, &*outside, &range).await;
                     }
                 }
-                if expired.events > 0 { PAUSE } else { INTERVAL }
+                if expired.events > 0 { PAUSE.max(began.elapsed()) } else { INTERVAL }
             }
             Err(error) => {
                 if let Some(times) = repeats.note(&error.to_string()) {

@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const HEAD: &str = "SELECT coalesce(l.seq, 0), coalesce(l.created, 0), m.value, \
     substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM meta m \
@@ -222,6 +223,12 @@ impl writer::Backend for Backend {
         })?;
         self.sweep = sweep;
         Ok(slice)
+    }
+
+    /// As long as a batch of writes. Most of a small slice are round trips: a log that grows faster
+    /// than small slices remove it would never end.
+    fn expiry_time(&self) -> Duration {
+        Duration::from_millis(15)
     }
 
     fn expired(&mut self, removed: bool) {

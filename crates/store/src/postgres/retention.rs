@@ -15,9 +15,16 @@ use std::time::{Duration, Instant};
 /// of skipped ranges after this: the notes show when it happened.
 const SWEEP: Duration = Duration::from_secs(3600);
 
-/// The log is in order of time, so a moment is found by halving.
 const OLDEST: &str = "SELECT seq FROM log ORDER BY seq LIMIT 1";
-const AT: &str = "SELECT seq, created FROM log WHERE seq >= $1 ORDER BY seq LIMIT 1";
+/// The log is in order of time, so a moment is found by halving, in one round trip. Events at or
+/// after `high` are not before the moment; those before `low` are.
+const BEFORE: &str = "WITH RECURSIVE h (low, high) AS ( \
+    SELECT (SELECT min(seq) FROM log), (SELECT max(seq) FROM log) \
+    UNION ALL SELECT CASE WHEN e.created < $1 THEN e.seq + 1 ELSE h.low END, \
+    CASE WHEN e.created < $1 THEN h.high ELSE h.low + (h.high - h.low) / 2 END \
+    FROM h CROSS JOIN LATERAL (SELECT seq, created FROM log \
+    WHERE seq >= h.low + (h.high - h.low) / 2 ORDER BY seq LIMIT 1) e WHERE h.low < h.high) \
+    SELECT low - 1 FROM h ORDER BY high - low LIMIT 1";
 const LAST: &str =
     "SELECT max(seq) FROM (SELECT seq FROM log WHERE seq < $1 ORDER BY seq LIMIT $2) l";
 
@@ -41,22 +48,10 @@ pub async fn before(client: &Client, moment: Timestamp) -> Result<i64, Error> {
     if time < moment.0 {
         return Ok(newest);
     }
-    let oldest = oldest(client).await?;
-    if oldest == 0 {
-        return Ok(0);
-    }
-    // Events at or after `high` are not before the moment; those before `low` are.
-    let (mut low, mut high) = (oldest, newest);
-    while low < high {
-        let middle = low + (high - low) / 2;
-        let Some(row) = client.row(AT, params![middle]).await? else { break };
-        let (seq, created): (i64, i64) = (row.cell(0)?, row.cell(1)?);
-        match created < moment.0 {
-            true => low = seq + 1,
-            false => high = middle,
-        }
-    }
-    Ok(low - 1)
+    // Null in an empty log.
+    let found = client.row(BEFORE, params![moment.0]).await?;
+    let last: Option<i64> = found.map_or(Ok(None), |row| row.cell(0))?;
+    Ok(last.unwrap_or(0))
 }
 
 /// The oldest event that is kept; 0 in an empty log.

@@ -5,6 +5,7 @@ use crate::commit::Rows;
 use crate::usage::Used;
 use crate::{Error, Settlement, UnknownTimer};
 use model::Timestamp;
+use std::time::Duration;
 
 /// What other processes have committed.
 pub enum Foreign {
@@ -89,6 +90,11 @@ pub trait Backend: Send + 'static {
 
     /// Removes events that are too old: one slice.
     fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error>;
+
+    /// How long a slice of old events may take before the next commit has its turn.
+    fn expiry_time(&self) -> Duration {
+        Duration::from_millis(4)
+    }
 
     /// To be called after a slice that is durable: whether it removed anything.
     fn expired(&mut self, removed: bool);

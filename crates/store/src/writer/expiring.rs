@@ -7,10 +7,8 @@ use model::Timestamp;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long it may take to remove old events before the next commit has its turn. The number of
-/// rows adapts to it, within these bounds: it is that of events, and that of deliveries with their
-/// attempts. One event that has more goes in parts.
-const EXPIRY_TIME: Duration = Duration::from_millis(4);
+/// The number of rows adapts to the time that a slice may take, within these bounds: it is that of
+/// events, and that of deliveries with their attempts. One event that has more goes in parts.
 const EXPIRY_ROWS: (usize, usize) = (50, 1_000);
 /// Rows of the next slice after one that the disk had no room for: what a delete writes before it
 /// frees anything has to fit into the room that the log file keeps.
@@ -93,9 +91,10 @@ impl<B: Backend> Writer<B> {
         if let (None, Some(needed)) = (known, slice.needed) {
             self.expiring.needed = Some((Instant::now(), needed));
         }
-        if took > EXPIRY_TIME {
+        let limit = self.backend.expiry_time();
+        if took > limit {
             self.expiring.rows = (max / 2).max(EXPIRY_ROWS.0);
-        } else if took < EXPIRY_TIME / 2 && slice.full && max == self.expiring.rows {
+        } else if took < limit / 2 && slice.full && max == self.expiring.rows {
             self.expiring.rows = (max * 2).min(EXPIRY_ROWS.1);
         }
         Ok((slice.expired, slice.unfinished))

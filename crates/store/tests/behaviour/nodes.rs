@@ -9,7 +9,7 @@ use model::{Code, Record};
 use serde_json::json;
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::postgres::PostgresStore;
 use store::postgres::connect::Address;
@@ -185,12 +185,15 @@ async fn a_node_on_an_older_file_refuses_writes() {
     assert_eq!(old.list(&query("title", 9)).await.records.len(), 2, "it still reads");
 }
 
-/// Creates books for some seconds; the titles of those that were created, and of those that were
-/// refused.
-async fn write_until_over(store: Arc<dyn Store>, worker: usize) -> (Vec<String>, Vec<String>) {
-    let (mut made, mut refused, began) = (Vec::new(), Vec::new(), Instant::now());
-    let mut n = 0;
-    while began.elapsed() < Duration::from_secs(6) {
+/// Creates books until there were enough rounds; the titles of those that were created, and of
+/// those that were refused.
+async fn write_until_over(
+    store: Arc<dyn Store>,
+    worker: usize,
+    rounds: Arc<AtomicU64>,
+) -> (Vec<String>, Vec<String>) {
+    let (mut made, mut refused, mut n) = (Vec::new(), Vec::new(), 0);
+    while rounds.load(Ordering::Relaxed) < 60 || made.len() < 5 {
         n += 1;
         let title = format!("W{worker} {n}");
         match store.commit(book(&title, json!(n))).await {
@@ -218,26 +221,24 @@ async fn lost_connections_lose_and_double_nothing() {
     place.url = format!("{}&application_name={name}", place.url);
     let place = Arc::new(place);
     let [a, b] = [(), ()].map(|()| place.open(schema(), None).unwrap());
-    let over = Arc::new(AtomicBool::new(false));
+    let (over, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let killer = {
-        let (place, over) = (place.clone(), over.clone());
+        let (place, over, rounds) = (place.clone(), over.clone(), rounds.clone());
         std::thread::spawn(move || {
-            let mut rounds = 0;
             while !over.load(Ordering::Relaxed) {
                 place.run_beside(&format!(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                      WHERE application_name = '{name}'"
                 ));
-                rounds += 1;
+                rounds.fetch_add(1, Ordering::Relaxed);
                 // waits for: some transactions to begin
                 std::thread::sleep(Duration::from_millis(37));
             }
-            rounds
         })
     };
     let writers = (0..16).map(|worker| {
         let store = if worker % 2 == 0 { &a.store } else { &b.store }.clone();
-        tokio::spawn(write_until_over(store, worker))
+        tokio::spawn(write_until_over(store, worker, rounds.clone()))
     });
     let writers: Vec<_> = writers.collect();
     let (mut made, mut refused) = (Vec::new(), Vec::new());
@@ -247,7 +248,7 @@ async fn lost_connections_lose_and_double_nothing() {
         refused.extend(other);
     }
     over.store(true, Ordering::Relaxed);
-    let rounds = killer.join().unwrap();
+    killer.join().unwrap();
     let rows = "SELECT count(*) FROM r_books";
     let distinct = "SELECT count(DISTINCT f_title) FROM r_books";
     assert_eq!(place.ask(rows), place.ask(distinct), "nothing is doubled");
@@ -261,7 +262,6 @@ async fn lost_connections_lose_and_double_nothing() {
     };
     assert_eq!(among(&made), made.len() as i64, "what was acknowledged is there");
     assert_eq!(among(&refused), 0, "what was refused is not");
-    assert!(made.len() > 50 && rounds > 20, "{} made in {rounds} rounds", made.len());
     // Everything resumes by itself.
     let deadline = Instant::now() + Duration::from_secs(20);
     for node in [&a, &b] {

@@ -368,6 +368,39 @@ test("a body that is nested deeply is refused", deadline, async () => {
   }
 });
 
+test("a header that comes twice, or a bad one beside a good one, verifies nothing", async () => {
+  const body = event("evt_1");
+  const good = await signed(body);
+  const bad = await signed(body, { secrets: OTHER });
+  const [ours, standard] = ["Restive-Signature", "webhook-signature"];
+  const unsigned = Object.entries(good).filter(([name]) => /^webhook-(id|timestamp)/.test(name));
+  const pairs = (...more) => [...unsigned, ...more];
+  const joined = `${good[ours]}, ${good[ours]}`;
+  // headers, families, expected reason
+  const cases = [
+    [[[ours, good[ours]], [ours, good[ours]]], undefined, "malformed"],
+    [[[ours, good[ours]], ["restive-signature", bad[ours]]], undefined, "malformed"],
+    [{ [ours]: [good[ours], good[ours]] }, undefined, "malformed"],
+    [{ [ours]: joined }, undefined, "malformed"],
+    [new Headers({ [ours]: joined }), undefined, "malformed"],
+    [{ [ours]: joined.replaceAll(", t=", ",t=") }, undefined, "malformed"],
+    [[...Object.entries(good), ["webhook-id", "evt_1"]], undefined, "malformed"],
+    [[...Object.entries(good), [ours, good[ours]]], undefined, "malformed"],
+    [pairs([standard, bad[standard]], [ours, good[ours]]), undefined, "no_match"],
+    [{ [standard]: good[standard], [ours]: good[ours] }, undefined, "missing"],
+    [{ ...good, "svix-signature": "v1,", [standard]: bad[standard] }, undefined, "no_match"],
+    [{ ...good, [standard]: bad[standard] }, ["timestamped", "standard"], undefined],
+    [[...Object.entries(good), ["x-other", "1"], ["x-other", "1"]], undefined, undefined],
+    [{ "svix-signature": "v1,", [ours]: good[ours] }, ["timestamped"], undefined],
+    [pairs([ours, good[ours]]), undefined, undefined],
+  ];
+  for (const [headers, families, reason] of cases) {
+    const options = { secrets: SECRET, ...(families && { families }) };
+    const found = await verify(headers, body, options).then(() => undefined, (error) => error);
+    assert.equal(found?.reason, reason, `${JSON.stringify(headers)}: ${found}`);
+  }
+});
+
 test("a store that fails or hangs makes the provider send again", deadline, async () => {
   const broken = Object.assign(new MemoryStore(), {
     put: async () => {
@@ -698,7 +731,7 @@ for (const kind of Object.keys(STORES)) {
   });
 }
 
-test("reconciliation without types queues what a webhook would have brought", deadline, async () => {
+test("reconciliation without types queues what webhooks would have brought", deadline, async () => {
   const own = ["webhook_endpoint.created", "replay.cancelled", "erasure.created", "ping"];
   const all = ["book.created", ...own, "pinged.created"];
   const sent = ["book.created", "pinged.created"];
@@ -769,6 +802,24 @@ if (sqlite) {
     assert.equal(await prune(41), 1, "only the first one is old");
   });
 }
+
+test("an event has 20 attempts, up to an hour apart", deadline, async () => {
+  const store = new MemoryStore();
+  let time = 1_000_000;
+  store.now = () => time;
+  await store.put(newEvent("a"));
+  const times = [];
+  const fail = () => {
+    times.push(time);
+    throw new Error("no");
+  };
+  const worker = new Worker(store, fail);
+  while (await worker.once()) time = (await store.nextDue()) ?? time;
+  const waits = times.slice(1).map((at, index) => (at - times[index]) / 1_000);
+  const doubled = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
+  assert.deepEqual(waits, [...doubled, ...Array(7).fill(3600)]);
+  assert.equal((await store.dead(1))[0].attempts, 20);
+});
 
 test("a result that the store does not take at once is written again", deadline, async () => {
   const store = new MemoryStore();

@@ -24,13 +24,19 @@ export interface WorkerOptions {
   concurrency?: number;
   /** Milliseconds for one call of the handler. Default: 30,000. */
   timeout?: number;
-  /** Milliseconds to wait after each failure. After the last one, the event is dead. */
+  /**
+   * Milliseconds to wait after each failure. After the last one, the event is dead. Default: 1 s,
+   * doubled up to an hour, for 20 attempts.
+   */
   retries?: readonly number[];
   /** Called after each failed attempt. */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
 
-const RETRIES = [1_000, 5_000, 30_000, 300_000, 1_800_000, 7_200_000];
+/**
+ * 1, 2, 4 seconds, up to an hour. 20 attempts take about 8 hours, a night without an operator.
+ */
+const RETRIES = Array.from({ length: 19 }, (_, number) => Math.min(1_000 * 2 ** number, 3_600_000));
 /** The lease outlives the time limit, so that no event is handled twice at the same time. */
 const LEASE_MARGIN_MS = 30_000;
 /** How often the inbox is looked at without a wake-up: other processes may fill it. */

@@ -32,7 +32,7 @@ STORE_SECONDS = 4.0
 #: The longest delay of a retry so far; see ``SqliteInbox._limit_times``.
 _LONGEST_DELAY = "store.longest_delay"
 #: That of the ``retries`` of a worker by default.
-DEFAULT_LONGEST_SECONDS = 7200.0
+DEFAULT_LONGEST_SECONDS = 3600.0
 #: A longer delay than ids are remembered comes from a clock that was set.
 MAX_DELAY_SECONDS = REMEMBER_SECONDS
 

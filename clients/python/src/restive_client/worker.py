@@ -14,8 +14,9 @@ from typing import Any, Union
 from ._json import loads
 from .inbox import InboxStore, QueuedEvent
 
-#: Seconds to wait after each failure. After the last one, the event is dead.
-RETRIES = (1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0)
+#: Seconds to wait after each failure: 1, 2, 4, up to an hour. 20 attempts take about 8 hours, a night
+#: without an operator. After the last one, the event is dead.
+RETRIES = tuple(min(2.0**number, 3600.0) for number in range(19))
 #: A thread cannot be interrupted. If its process has ended, another one that shares the inbox takes
 #: the event after this time.
 THREAD_LEASE_SECONDS = 3600.0

@@ -12,7 +12,7 @@ const STORE_OPEN_TIME_MS = 10 * 60 * 1000;
 /** The longest delay of a retry so far, in milliseconds; see `#limitTimes`. */
 const LONGEST_DELAY = "store.longest_delay";
 /** That of the `retries` of a worker by default. */
-const DEFAULT_LONGEST_MS = 2 * 3600 * 1000;
+const DEFAULT_LONGEST_MS = 3600 * 1000;
 /** As long as ids are remembered. A longer one comes from a clock that was set. */
 const MAX_DELAY_MS = 40 * 24 * 3600 * 1000;
 

@@ -9,7 +9,9 @@ export interface HandlerContext {
   id: string;
   /** Number of this attempt, from 1. */
   attempt: number;
-  /** Aborted when the time limit of the handler is reached, or the worker stops. */
+  /** A newer state of the resource was processed before. */
+  stale: boolean;
+  /** Aborted when the time limit of the handler is reached. */
   signal: AbortSignal;
 }
 
@@ -29,6 +31,11 @@ export interface WorkerOptions {
    * doubled up to an hour, for 20 attempts.
    */
   retries?: readonly number[];
+  /**
+   * Events whose resource has a newer state already. `deliver` (default): the handler gets them,
+   * with `context.stale`. `skip`: it does not, and they are done. Right for a copy of the resource.
+   */
+  stale?: "deliver" | "skip";
   /** Called after each failed attempt. */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
@@ -57,7 +64,11 @@ export class Worker {
   constructor(store: InboxStore, handler: Handler, options: WorkerOptions = {}) {
     this.#store = store;
     this.#handler = handler;
-    this.#options = { concurrency: 1, timeout: 30_000, retries: RETRIES, ...options };
+    const stale = options.stale ?? "deliver";
+    this.#options = { concurrency: 1, timeout: 30_000, retries: RETRIES, ...options, stale };
+    if (!["deliver", "skip"].includes(stale)) {
+      throw new TypeError(`stale is "deliver" or "skip", not ${stale}`);
+    }
   }
 
   /** Begins to work, in the background. */
@@ -94,6 +105,7 @@ export class Worker {
   }
 
   async #handle(event: QueuedEvent): Promise<void> {
+    if (event.stale && this.#options.stale === "skip") return await this.#complete(event);
     try {
       if (event.attempt > this.#options.retries.length + 1) {
         throw new Error("the process ended during the last attempt");
@@ -151,7 +163,8 @@ export class Worker {
       }, timeout);
     });
     try {
-      const context = { id: event.id, attempt: event.attempt, signal: abort.signal };
+      const { id, attempt, stale = false } = event;
+      const context = { id, attempt, stale, signal: abort.signal };
       const parsed = JSON.parse(event.body) as Event;
       await Promise.race([Promise.resolve(this.#handler(parsed, context)), late]);
     } finally {

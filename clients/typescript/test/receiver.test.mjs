@@ -1,37 +1,22 @@
 // The receiver: what it answers to each kind of request, what it stores, and what workers do.
 
 import assert from "node:assert/strict";
-import { mkdtempSync } from "node:fs";
 import { createServer } from "node:http";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import test, { after } from "node:test";
 
-import { FileStore, SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
+import { SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
 import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
 import { eventually, library, newEvent } from "./harness.mjs";
+import { STORES, folder, sqlite } from "./stores.mjs";
 
 const SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 const OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
 const LIMIT = 4096;
 const deadline = { timeout: 30_000 };
 const now = () => Math.floor(Date.now() / 1000);
-const folder = () => mkdtempSync(join(tmpdir(), "restive-inbox-"));
-
-const sqlite = await import("node:sqlite").catch(() => undefined);
-
-/** The stores of this platform. */
-const STORES = {
-  memory: async () => new MemoryStore(),
-  file: async (place = folder()) => FileStore.open(join(place, "inbox.journal")),
-  ...(sqlite && {
-    sqlite: async (place = folder()) =>
-      new SqliteStore(new sqlite.DatabaseSync(join(place, "inbox.db"))),
-  }),
-};
 
 const open = [];
 after(() => open.forEach((server) => server.closeAllConnections?.()));
@@ -472,7 +457,8 @@ for (const [kind, make] of Object.entries(STORES)) {
     const results = await Promise.all(events.map((one) => store.put(one)));
     assert.deepEqual(results, ["stored", "known", "different", "stored"]);
     const first = await store.claim(1000, 500);
-    assert.deepEqual(first, { id: "a", type: "t", body: '{"id":"a"}', attempt: 1 });
+    const body = '{"id":"a"}';
+    assert.deepEqual(first, { id: "a", type: "t", body, attempt: 1, stale: false });
     assert.equal((await store.claim(1000, 500)).id, "b");
     assert.equal(await store.claim(1400, 500), undefined);
     assert.equal((await store.claim(1500, 500)).attempt, 2, "the lease has ended");

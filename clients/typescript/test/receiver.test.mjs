@@ -10,7 +10,7 @@ import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-
 import { sign, verify } from "restive-client/webhook";
 
 import { eventually, library, newEvent } from "./harness.mjs";
-import { STORES, folder, sqlite } from "./stores.mjs";
+import { STORES, ahead, folder, sqlite } from "./stores.mjs";
 
 const SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 const OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
@@ -483,33 +483,6 @@ for (const [kind, make] of Object.entries(STORES)) {
     assert.deepEqual([await store.setting("n"), await store.setting("m")], ["2", undefined]);
   });
 
-  test(
-    `${kind} store: handlers that crash, hang or reject are tried again, then dead`,
-    deadline,
-    async () => {
-      const store = await make();
-      for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(newEvent(id));
-      const calls = {};
-      const handler = ({ id }) => {
-        calls[id] = (calls[id] ?? 0) + 1;
-        if (id === "throws") throw new Error("thrown");
-        if (id === "rejects") return Promise.reject(new Error("rejected"));
-        if (id === "hangs" && calls[id] === 1) return new Promise(() => undefined);
-        return undefined;
-      };
-      const dead = [];
-      const onError = (_, event, isDead) => isDead && dead.push(event.id);
-      const options = { retries: [10, 10], timeout: 100, concurrency: 2, onError };
-      const worker = new Worker(store, handler, options).start();
-      await eventually(async () => (await store.counts()).pending === 0, "all are done or dead");
-      await worker.stop();
-      assert.deepEqual(calls, { ok: 1, throws: 3, rejects: 3, hangs: 2 });
-      assert.deepEqual(dead.sort(), ["rejects", "throws"]);
-      const errors = (await store.dead(10)).map(({ error }) => error).sort();
-      assert.deepEqual(errors, ["rejected", "thrown"]);
-    },
-  );
-
   test(`${kind} store: reconciliation queues only what is missing`, deadline, async () => {
     const store = await make();
     const events = ["a", "b", "c"].map((id) => ({
@@ -590,19 +563,6 @@ for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   });
 }
 
-/** Runs the action with clocks that are so many days ahead: of the machine, and of the process. */
-async function ahead(days, passed, action) {
-  const [time, monotonic] = [Date.now, performance.now];
-  Date.now = () => time() + days * 86_400_000;
-  performance.now = () => monotonic.call(performance) + passed * 86_400_000;
-  try {
-    return await action();
-  } finally {
-    Date.now = time;
-    performance.now = monotonic;
-  }
-}
-
 for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   test(`${kind} store: prune counts the time in which it is open`, deadline, async () => {
     const place = folder();
@@ -665,33 +625,6 @@ for (const kind of Object.keys(STORES)) {
         }
         assert.equal(calls, 2);
       }
-    }
-  });
-
-  test(`${kind} store: a clock that steps handles no event twice at once`, deadline, async () => {
-    const store = await STORES[kind]();
-    // As a store of another kind, which has no clock.
-    for (const now of [store.now, undefined]) {
-      store.now = now;
-      await store.put(newEvent(`a ${!now}`));
-      let [running, most, calls, end] = [0, 0, 0, undefined];
-      const ended = new Promise((resolve) => (end = resolve));
-      const handler = async () => {
-        calls += 1;
-        most = Math.max(most, (running += 1));
-        await ended;
-        running -= 1;
-      };
-      const worker = new Worker(store, handler, { concurrency: 2 });
-      const first = worker.once();
-      await eventually(() => calls === 1, "the first call");
-      await ahead(1 / 24, 0, async () => {
-        const second = worker.once();
-        await Promise.race([second, new Promise((resolve) => setTimeout(resolve, 200))]);
-        end();
-        await Promise.all([first, second]);
-      });
-      assert.deepEqual([calls, most], [1, 1]);
     }
   });
 
@@ -788,42 +721,6 @@ if (sqlite) {
     assert.equal(await prune(41), 1, "only the first one is old");
   });
 }
-
-test("an event has 20 attempts, up to an hour apart", deadline, async () => {
-  const store = new MemoryStore();
-  let time = 1_000_000;
-  store.now = () => time;
-  await store.put(newEvent("a"));
-  const times = [];
-  const fail = () => {
-    times.push(time);
-    throw new Error("no");
-  };
-  const worker = new Worker(store, fail);
-  while (await worker.once()) time = (await store.nextDue()) ?? time;
-  const waits = times.slice(1).map((at, index) => (at - times[index]) / 1_000);
-  const doubled = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048];
-  assert.deepEqual(waits, [...doubled, ...Array(7).fill(3600)]);
-  assert.equal((await store.dead(1))[0].attempts, 20);
-});
-
-test("a result that the store does not take at once is written again", deadline, async () => {
-  const store = new MemoryStore();
-  await store.put(newEvent("a"));
-  let fails = 1;
-  const { complete } = store;
-  store.complete = async (id) => {
-    if (fails-- > 0) throw new Error("the disk is full");
-    return complete.call(store, id);
-  };
-  const errors = [];
-  let calls = 0;
-  const onError = (error) => errors.push(error.message);
-  const worker = new Worker(store, () => void (calls += 1), { onError }).start();
-  await eventually(async () => (await store.counts()).done === 1, "it is done");
-  await worker.stop();
-  assert.deepEqual([calls, errors], [1, ["the disk is full"]]);
-});
 
 if (sqlite) {
   test("applyOnce: an effect happens once, and not at all if it fails", deadline, async () => {

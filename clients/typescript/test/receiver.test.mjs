@@ -6,7 +6,14 @@ import { connect } from "node:net";
 import test, { after } from "node:test";
 
 import { SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
-import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-client/receiver";
+import {
+  MAX_WAITING,
+  MemoryStore,
+  Receiver,
+  Worker,
+  fetchHandler,
+  reconcile,
+} from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
 import { eventually, library, newEvent } from "./harness.mjs";
@@ -403,9 +410,41 @@ test("a store that fails or hangs makes the provider send again", deadline, asyn
     const began = Date.now();
     const answer = await receiver.accept("POST", await signed(event("e")), bytes(event("e")));
     assert.equal(answer.status, 503);
+    assert.ok(Number(answer.headers["Retry-After"]) > 0);
     assert.ok(Date.now() - began < 5000 && !answer.body.includes("/disk"));
     assert.match(problems[0].message, /disk is full|did not answer/);
   }
+});
+
+test("only so many requests wait for a store that hangs", deadline, async () => {
+  const waiting = [];
+  const put = () => new Promise((resolve) => waiting.push(resolve));
+  const problems = [];
+  const receiver = new Receiver({
+    secrets: SECRET,
+    store: Object.assign(new MemoryStore(), { put }),
+    onProblem: ({ message }) => problems.push(message),
+  });
+  const headers = await signed(event("e"));
+  const send = (handler) =>
+    handler(new Request("http://receiver/hook", { method: "POST", headers, body: event("e") }));
+  const handler = fetchHandler(receiver);
+  const first = Array.from({ length: MAX_WAITING }, () => send(handler));
+  await eventually(() => waiting.length === MAX_WAITING, "as many as may wait");
+  const began = Date.now();
+  const refused = await send(handler);
+  assert.equal(refused.status, 503);
+  assert.ok(Number(refused.headers.get("Retry-After")) > 0 && Date.now() - began < 2000);
+  assert.match(problems[0], /wait for the store/);
+  // Also after their answers: the store still has them.
+  for (const one of await Promise.all(first)) assert.equal(one.status, 503);
+  assert.equal((await send(handler)).status, 503);
+  assert.equal(waiting.length, MAX_WAITING);
+  for (const resolve of waiting.splice(0)) resolve("stored");
+  const answer = send(handler);
+  await eventually(() => waiting.length === 1, "the next one");
+  waiting[0]("stored");
+  assert.equal((await answer).status, 200);
 });
 
 test("a connection that breaks within the body stores nothing", deadline, async () => {

@@ -170,10 +170,14 @@ class SqliteInbox:
     ``shared``: other processes work on this inbox too. Otherwise the events that an earlier process
     had taken when it was killed are due at once, not when their lease ends, and a second process
     that opens the inbox gets a ``RuntimeError``.
+
+    SQLite does not survive ``fork``: a process that was forked after the inbox was opened gets a
+    ``RuntimeError`` when it uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._is_shared = shared
         self._guard = _guard(path, shared)
         try:
@@ -203,7 +207,17 @@ class SqliteInbox:
         self._longest_delay = DEFAULT_LONGEST_SECONDS
         self._limit_times(self._db, self.now(), 0.0)
 
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "the inbox was opened in another process, before a fork, and SQLite does not"
+                " survive that. Open it in this process, with shared=True in all of them: for"
+                " gunicorn without --preload, or in the hook post_fork"
+            )
+
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # The files and the lock are those of the process that opened them.
         with self._lock:
             # If it fails, ids are kept longer.
             with contextlib.suppress(sqlite3.Error):
@@ -215,6 +229,7 @@ class SqliteInbox:
     def now(self) -> float:
         """A clock that does not jump when that of the machine is set. Processes that share the
         inbox must have the same one, so theirs is that of the machine."""
+        self._require_own_process()
         return time.time() if self._is_shared else self._begin + time.monotonic()
 
     def _limit_times(self, db: sqlite3.Connection, now: float, lease: float) -> None:
@@ -273,6 +288,7 @@ class SqliteInbox:
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
+        self._require_own_process()
         if not self._lock.acquire(timeout=STORE_SECONDS):
             raise TimeoutError(f"the inbox was busy for {STORE_SECONDS} s")
         try:

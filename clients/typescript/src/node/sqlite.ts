@@ -4,6 +4,7 @@
 import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
 import { isSame, steadyClock } from "../inbox.js";
 import { isBefore, orderOf } from "../order.js";
+import { guard } from "./guard.js";
 
 /** Where the clock of the open time ended; see `#openTime`. */
 const OPEN_TIME = "store.open_time";
@@ -92,7 +93,9 @@ interface Row {
 }
 
 export class SqliteStore implements InboxStore {
-  readonly #db: SqliteDatabase;
+  /** Undefined when the store is closed. */
+  #connection: SqliteDatabase | undefined;
+  #guard: ReturnType<typeof guard>;
   readonly #isShared: boolean;
   readonly #clock = steadyClock();
   #longestDelay = DEFAULT_LONGEST_MS;
@@ -101,18 +104,51 @@ export class SqliteStore implements InboxStore {
 
   /**
    * `shared`: other processes work on this inbox too. Otherwise the events that an earlier process
-   * had taken when it was killed are due at once, not when their lease ends.
+   * had taken when it was killed are due at once, not when their lease ends, and a second store of
+   * the same file throws an error. If `db` is an object of your own around a connection, nothing
+   * notices a second process.
    */
   constructor(db: SqliteDatabase, { shared = false } = {}) {
-    this.#db = db;
+    this.#connection = db;
     this.#isShared = shared;
+    this.#guard = guard(db, shared);
+    try {
+      this.#openedAt = this.#prepare();
+    } catch (error) {
+      this.#guard?.close();
+      throw error;
+    }
+  }
+
+  /** Returns where the clock of the open time begins. */
+  #prepare(): number {
+    const db = this.#db;
     // FULL: an acknowledged event survives a power cut.
     db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 4000;");
     db.exec(TABLES);
     this.#addOrder();
-    if (!shared) db.exec("UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0");
-    this.#openedAt = this.#startClock();
+    const taken = "UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0";
+    if (!this.#isShared) db.exec(taken);
+    const openedAt = this.#startClock();
     this.#limitTimes(this.now(), 0);
+    return openedAt;
+  }
+
+  /** Lets others open the inbox. Stop the workers first. The connection stays open. */
+  async close(): Promise<void> {
+    if (!this.#connection) return;
+    try {
+      this.#storeTime(this.#ownTime());
+    } catch {
+      // Then ids are kept longer.
+    }
+    this.#connection = undefined;
+    this.#guard?.close();
+  }
+
+  get #db(): SqliteDatabase {
+    if (!this.#connection) throw new Error("the store is closed: stop its workers before");
+    return this.#connection;
   }
 
   /** Tables of earlier releases have no resources. Events that wait get theirs. */
@@ -216,10 +252,14 @@ export class SqliteStore implements InboxStore {
    */
   #openTime(): number {
     const stored = this.#storedTime();
-    const own = Math.floor(this.#openedAt + performance.now() - this.#opened);
+    const own = this.#ownTime();
     if (stored > own) this.#openedAt += stored - own;
     else if (own - stored >= STORE_OPEN_TIME_MS) this.#storeTime(own);
     return Math.max(stored, own);
+  }
+
+  #ownTime(): number {
+    return Math.floor(this.#openedAt + performance.now() - this.#opened);
   }
 
   async put(event: NewEvent): Promise<"stored" | "known" | "different"> {

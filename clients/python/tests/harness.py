@@ -267,6 +267,12 @@ def silence(handler):
         pass
 
 
+def changed(id, resource, more):
+    """The body of an event about a state of a resource."""
+    data = {"object": {"id": resource, "object": "order", **more}}
+    return json.dumps({"id": id, "type": "order.updated", "data": data})
+
+
 def eventually(condition, what, deadline=20.0):
     """Waits for a condition, at most for the deadline."""
     end = time.monotonic() + deadline

@@ -22,6 +22,24 @@ time.sleep(60 if sys.argv[3:] else 0)
 """
 
 
+def in_fork(action):
+    """What the action returns or raises in a child process, as text."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            text = repr(action())
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return text
+
+
 class Inbox(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
@@ -99,6 +117,25 @@ class Inbox(unittest.TestCase):
         self.store.close()
         self.store = SqliteInbox(self.path)
         self.assertGreater(self.store.next_due(), time.time() + 2 * 86_400)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
+    def test_a_forked_process_gets_an_error_and_breaks_nothing(self):
+        self.put("a")
+        uses = {
+            "put": lambda: self.put("b"),
+            "claim": lambda: self.store.claim(time.time(), 60),
+            "now": lambda: self.store.now(),
+            "close": lambda: self.store.close(),
+        }
+        for name, use in uses.items():
+            with self.subTest(name):
+                found = in_fork(use)
+                expected = "None" if name == "close" else "RuntimeError: .*another process.*fork"
+                self.assertRegex(found, expected)
+        self.assertEqual(self.put("a"), "known", "the parent still has it")
+        command = [sys.executable, "-c", OPEN, self.path, ""]
+        second = subprocess.run(command, capture_output=True, text=True)
+        self.assertIn("open it with shared=True", second.stderr, "the parent still has the lock")
 
     def test_a_second_process_must_share_the_inbox(self):
         command = [sys.executable, "-c", OPEN, self.path]

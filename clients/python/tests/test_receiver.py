@@ -29,7 +29,7 @@ from restive_client.receiver import (
     reconcile,
     wsgi_app,
 )
-from restive_client.webhook import sign, verify
+from restive_client.webhook import SignatureError, sign, verify
 
 SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
 OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH"
@@ -304,6 +304,36 @@ class Handlers(unittest.TestCase):
             body = b'{"id":"evt_1","a":' + b"[" * depth + b"]" * depth + b"}"
             self.assertEqual(receiver.accept("POST", signed(body), body).status, status)
 
+    def test_a_header_that_comes_twice_or_a_bad_one_beside_a_good_one_verifies_nothing(self):
+        good, bad = signed(EVENT), signed(EVENT, OTHER)
+        ours, standard = "Restive-Signature", "webhook-signature"
+        named = [(name, good[name]) for name in ("webhook-id", "webhook-timestamp")]
+        joined = f"{good[ours]}, {good[ours]}"
+        both = ("standard", "timestamped")
+        # headers, families, expected reason
+        for headers, families, reason in (
+            ([(ours, good[ours]), (ours, good[ours])], both, "malformed"),
+            ([(ours, good[ours]), (ours.lower(), bad[ours])], both, "malformed"),
+            ({ours: joined}, both, "malformed"),
+            ({ours: joined.replace(", t=", ",t=")}, both, "malformed"),
+            ([*good.items(), ("webhook-id", "evt_1")], both, "malformed"),
+            ([*good.items(), (ours, good[ours])], both, "malformed"),
+            ([*named, (standard, bad[standard]), (ours, good[ours])], both, "no_match"),
+            ({standard: good[standard], ours: good[ours]}, both, "missing"),
+            ({**good, "svix-signature": "v1,", standard: bad[standard]}, both, "no_match"),
+            ({**good, standard: bad[standard]}, both[::-1], None),
+            ([*good.items(), ("x-other", "1"), ("x-other", "1")], both, None),
+            ({"svix-signature": "v1,", ours: good[ours]}, ("timestamped",), None),
+            ([*named, (ours, good[ours])], both, None),
+        ):
+            with self.subTest(headers=headers):
+                found = None
+                try:
+                    verify(headers, EVENT, SECRET, families=families)
+                except SignatureError as error:
+                    found = error.reason
+                self.assertEqual(found, reason)
+
     def test_a_store_that_fails_makes_the_provider_send_again(self):
         class Broken:
             def put(self, *_):
@@ -482,6 +512,23 @@ class Inbox(unittest.TestCase):
 
         check(threads, hangs=False)
         check(tasks, hangs=True)
+
+    def test_an_event_has_20_attempts_up_to_an_hour_apart(self):
+        self.put("a")
+        at = 1000.0
+        self.store.now = lambda: at
+        times = []
+
+        def handler(*_):
+            times.append(at)
+            raise ValueError("no")
+
+        worker = Worker(self.store, handler)
+        while worker.once():
+            at = self.store.next_due() or at
+        waits = [later - earlier for earlier, later in zip(times, times[1:])]
+        self.assertEqual(waits, [2.0**number for number in range(12)] + [3600.0] * 7)
+        self.assertEqual(self.store.dead()[0].attempts, 20)
 
     def test_a_handler_that_raises_cancelled_error_does_not_end_the_worker(self):
         for id in ("cancelled", "exits", "ok"):

@@ -2,6 +2,7 @@
 // tests. `restive-client/node` has stores in a file and in SQLite.
 
 import { bytesOf } from "./mac.js";
+import { isBefore, orderOf, type Order } from "./order.js";
 
 export interface NewEvent {
   id: string;
@@ -23,6 +24,8 @@ export interface QueuedEvent {
   body: string;
   /** Number of this attempt, from 1. */
   attempt: number;
+  /** A newer state of its resource was processed before. */
+  stale?: boolean;
 }
 
 export interface DeadEvent {
@@ -46,7 +49,8 @@ export interface InboxStore {
   put(event: NewEvent): Promise<"stored" | "known" | "different">;
   /**
    * Takes one event that is due, for `leaseMs`: if it is neither completed nor failed by then,
-   * because the process ended, it is due again.
+   * because the process ended, it is due again. The stores of `restive-client` give out one event
+   * of a resource (type and id of `data.object`) at a time, and set `stale`.
    */
   claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined>;
   complete(id: string): Promise<void>;
@@ -98,7 +102,7 @@ export function isSame(one: string, other: string): boolean {
   return one === "" || other === "" || one === other;
 }
 
-export interface Entry {
+export interface Entry extends Order {
   id: string;
   type: string;
   fingerprint: string;
@@ -117,6 +121,10 @@ export class MemoryStore implements InboxStore {
   protected readonly settings = new Map<string, string>();
   /** Ids of pending events in the order of their arrival. */
   readonly #pending = new Set<string>();
+  /** Resources with an event in progress, and when its lease ends. */
+  readonly #busy = new Map<string, { id: string; until: number }>();
+  /** The event with the newest processed state of each resource. */
+  readonly #newest = new Map<string, Entry>();
   readonly #clock = steadyClock();
 
   now(): number {
@@ -152,7 +160,9 @@ export class MemoryStore implements InboxStore {
       state: "pending",
       attempts: 0,
       dueAt: 0,
+      ...orderOf(body),
     };
+    this.#forgetOrder(this.entries.get(id));
     this.entries.set(id, entry);
   }
 
@@ -163,19 +173,50 @@ export class MemoryStore implements InboxStore {
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
     for (const id of this.#pending) {
       const entry = this.entries.get(id) as Entry;
-      if (entry.dueAt > now) continue;
+      if (entry.dueAt > now || this.#busyUntil(entry) > now) continue;
       entry.dueAt = now + leaseMs;
       entry.attempts += 1;
-      const { type, body = "", attempts } = entry;
-      return { id, type, body, attempt: attempts };
+      const { type, body = "", attempts, resource = "", revision } = entry;
+      if (resource) this.#busy.set(resource, { id, until: entry.dueAt });
+      const stale = isBefore(revision, this.#newest.get(resource)?.revision);
+      return { id, type, body, attempt: attempts, stale };
     }
     return undefined;
+  }
+
+  #busyUntil({ resource = "" }: Entry): number {
+    return this.#busy.get(resource)?.until ?? 0;
+  }
+
+  /** Lets `claim` take another event of the resource. */
+  #free({ id, resource = "" }: Entry): void {
+    if (this.#busy.get(resource)?.id === id) this.#busy.delete(resource);
+  }
+
+  /** Keeps the revision of the newest processed event only. */
+  #rememberOrder(entry: Entry): void {
+    const { resource, revision } = entry;
+    if (resource === undefined) return;
+    const newest = this.#newest.get(resource);
+    // One of another kind replaces it: the provider has changed its format.
+    const isOlder = revision === undefined || isBefore(revision, newest?.revision);
+    if (isOlder) return this.#forgetOrder(entry);
+    if (newest !== entry) this.#forgetOrder(newest);
+    this.#newest.set(resource, entry);
+  }
+
+  #forgetOrder(entry: Entry | undefined): void {
+    if (entry?.resource === undefined) return;
+    if (this.#newest.get(entry.resource) === entry) this.#newest.delete(entry.resource);
+    delete entry.resource;
+    delete entry.revision;
   }
 
   /** Gives an event back that was claimed, without an attempt. */
   protected unclaim(id: string, dueAt: number): void {
     const entry = this.entries.get(id);
     if (entry?.state !== "pending") return;
+    this.#free(entry);
     entry.attempts -= 1;
     entry.dueAt = dueAt;
   }
@@ -187,6 +228,8 @@ export class MemoryStore implements InboxStore {
   protected finish(id: string): void {
     const entry = this.entries.get(id);
     if (!entry) return;
+    this.#free(entry);
+    this.#rememberOrder(entry);
     entry.state = "done";
     delete entry.body;
     this.#pending.delete(id);
@@ -199,6 +242,7 @@ export class MemoryStore implements InboxStore {
   protected setFailed(id: string, error: string, retryAt: number | undefined): void {
     const entry = this.entries.get(id);
     if (!entry || entry.state === "done") return;
+    this.#free(entry);
     entry.error = error;
     if (retryAt === undefined) {
       entry.state = "dead";
@@ -211,8 +255,9 @@ export class MemoryStore implements InboxStore {
   async nextDue(): Promise<number | undefined> {
     let next: number | undefined;
     for (const id of this.#pending) {
-      const { dueAt } = this.entries.get(id) as Entry;
-      if (next === undefined || dueAt < next) next = dueAt;
+      const entry = this.entries.get(id) as Entry;
+      const at = Math.max(entry.dueAt, this.#busyUntil(entry));
+      if (next === undefined || at < next) next = at;
     }
     return next;
   }
@@ -249,6 +294,7 @@ export class MemoryStore implements InboxStore {
     let count = 0;
     for (const [id, entry] of this.entries) {
       if (entry.state !== "done" || entry.receivedAt >= before) continue;
+      this.#forgetOrder(entry);
       this.entries.delete(id);
       count += 1;
     }

@@ -23,6 +23,10 @@ export type { Handler, HandlerContext, WorkerOptions } from "./worker.js";
 export const MAX_BODY_BYTES = 2 * 1024 * 1024;
 /** Providers wait 5 to 30 s. An answer that comes later counts as failed. */
 const STORE_MS = 4500;
+/** Requests that wait for the store. They keep their bodies; with more, the disk is too slow. */
+export const MAX_WAITING = 1024;
+/** For the provider, if the event could not be stored. */
+const RETRY_AFTER_SECONDS = 5;
 
 export interface ReceiverOptions extends VerifyOptions {
   store: InboxStore;
@@ -68,6 +72,8 @@ export interface Answer {
 export class Receiver {
   readonly #options: ReceiverOptions;
   readonly maxBodyBytes: number;
+  /** Calls of the store in progress, also those that nobody waits for any more. */
+  #waiting = 0;
 
   constructor(options: ReceiverOptions) {
     // A wrong setting must stop the program, not each request.
@@ -178,13 +184,25 @@ export class Receiver {
 
   async #store(event: NewEvent): Promise<Answer> {
     const { id } = event;
-    const result = await within(STORE_MS, this.#options.store.put(event));
+    const result = await within(STORE_MS, this.#put(event));
     if (result === "different") {
       const message = `event ${id} is known with another content; this one is not processed`;
       this.#report({ status: 200, code: "different_body", message, eventId: id });
     }
     const duplicate = result !== "stored";
     return answer(200, { received: true, ...(duplicate && { duplicate }) });
+  }
+
+  async #put(event: NewEvent): ReturnType<InboxStore["put"]> {
+    if (this.#waiting >= MAX_WAITING) {
+      throw new Error(`${this.#waiting} requests wait for the store, which is too slow or hangs`);
+    }
+    this.#waiting += 1;
+    try {
+      return await this.#options.store.put(event);
+    } finally {
+      this.#waiting -= 1;
+    }
   }
 
   #report(problem: Problem): void {
@@ -211,7 +229,9 @@ export class Receiver {
       ...(eventId !== undefined && { eventId }),
     });
     // The reason may contain paths of this machine; the operator has it from `onProblem`.
-    return answer(503, { error: { code: "store_failed", message: "the event was not stored" } });
+    const body = { error: { code: "store_failed", message: "the event was not stored" } };
+    const { headers, ...refusal } = answer(503, body);
+    return { ...refusal, headers: { ...headers, "Retry-After": String(RETRY_AFTER_SECONDS) } };
   }
 }
 
@@ -362,6 +382,7 @@ function answer(status: number, body: object): Answer {
   return { status, body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
 }
 
+/** What comes later is ignored, also an error. */
 async function within<T>(ms: number, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {

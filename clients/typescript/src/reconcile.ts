@@ -64,7 +64,7 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
   return missing;
 }
 
-/** Whether a webhook for all types, and for those named beside `*`, would have brought this type. */
+/** Whether a webhook for `*`, and for the types named beside it, would have brought this type. */
 function isSent(type: string, types: readonly string[]): boolean {
   if (!OWN.includes(type.split(".")[0] as string)) return true;
   return types.some((one) => {

@@ -50,8 +50,8 @@ export interface VerifyOptions {
   /** Default: 300. */
   toleranceSeconds?: number;
   /**
-   * Families to accept, strongest first. Default: standard and timestamped. The others have no
-   * timestamp: a recorded request verifies for ever.
+   * Families to accept, strongest first: the first whose signature header is there counts. Default:
+   * standard and timestamped. The others have no timestamp: a recorded request verifies for ever.
    */
   families?: readonly Family[];
   /** Names of the headers of families other than standard. */
@@ -82,21 +82,15 @@ export async function verify(
   options: VerifyOptions,
 ): Promise<Verified> {
   const keys = parseSecrets(options.secrets);
-  const names = headerLookup(headers);
-  const bytes = typeof body === "string" ? bytesOf(body) : body;
   const families = options.families ?? ["standard", "timestamped"];
-  let first: SignatureError | undefined;
-  for (const family of families) {
-    try {
-      return await verifyFamily(family, names, bytes, keys, options);
-    } catch (error) {
-      if (!(error instanceof SignatureError)) throw error;
-      // A family whose headers are there says more than one whose headers are missing.
-      if (!first || first.reason === "missing") first = error;
-    }
-  }
-  if (!first) throw new TypeError("no family of signatures is accepted");
-  throw first;
+  const find = headerLookup(headers, families, options);
+  const bytes = typeof body === "string" ? bytesOf(body) : body;
+  const isThere = (name: string) => find(name) !== undefined;
+  // Not the next one after a failure: who can add a header must not choose the family.
+  const present = families.find((one) => signatureNames(one, options).some(isThere));
+  const family = present ?? families.at(-1);
+  if (!family) throw new TypeError("no family of signatures is accepted");
+  return verifyFamily(family, find, bytes, keys, options);
 }
 
 async function verifyFamily(
@@ -136,13 +130,38 @@ export interface Signed {
 
 type Lookup = (name: string) => string | undefined;
 
+/** Where the signature of a family is, unless the caller names the header. The first counts. */
+const SIGNATURES: Record<Family, readonly string[]> = {
+  standard: ["webhook-signature", "svix-signature"],
+  timestamped: ["restive-signature", "stripe-signature"],
+  plain: ["x-hub-signature-256"],
+  hex: ["x-signature"],
+};
+
+function signatureNames(family: Family, { headers }: VerifyOptions): readonly string[] {
+  const own = family === "standard" ? undefined : headers?.[family];
+  return own ? [own.toLowerCase()] : SIGNATURES[family];
+}
+
+/** The headers that a family reads. */
+function namesOf(family: Family, options: VerifyOptions): readonly string[] {
+  if (family !== "standard") return signatureNames(family, options);
+  return ["webhook", "svix"].flatMap((who) =>
+    ["id", "timestamp", "signature"].map((part) => `${who}-${part}`),
+  );
+}
+
+function signatureOf(headers: Lookup, family: Family, options: VerifyOptions): string {
+  const values = signatureNames(family, options).map(headers);
+  return bounded(values.find((value) => value !== undefined), "signature", family);
+}
+
 const READERS: Record<Family, (headers: Lookup, options: VerifyOptions) => Signed> = {
   standard(headers) {
-    const either = (name: string, part: string) =>
-      bounded(headers(`webhook-${name}`) ?? headers(`svix-${name}`), part, "standard");
-    const id = either("id", "id");
-    const seconds = either("timestamp", "timestamp");
-    const signature = either("signature", "signature");
+    const [name, other] = SIGNATURES.standard.map(headers);
+    const who = name === undefined && other !== undefined ? "svix" : "webhook";
+    const read = (part: string) => bounded(headers(`${who}-${part}`), part, "standard");
+    const [id, seconds, signature] = [read("id"), read("timestamp"), read("signature")];
     if (id === "" || id.includes(".")) malformed("standard", "the id must have letters and no dot");
     const tags: Uint8Array[] = [];
     for (const item of signature.split(" ")) {
@@ -157,16 +176,15 @@ const READERS: Record<Family, (headers: Lookup, options: VerifyOptions) => Signe
   },
 
   timestamped(headers, options) {
-    const name = options.headers?.timestamped;
-    const found = name
-      ? headers(name)
-      : (headers("restive-signature") ?? headers("stripe-signature"));
     let seconds: string | undefined;
     const tags: Uint8Array[] = [];
-    for (const item of bounded(found, "signature", "timestamped").split(",")) {
+    for (const item of signatureOf(headers, "timestamped", options).split(",")) {
       const [scheme, value] = cut(item, "=", "timestamped", "an item without =");
+      // With a space: platforms join two headers with a comma and a space.
+      if (scheme.trim() === "t" && seconds !== undefined) {
+        malformed("timestamped", "two times", true);
+      }
       if (scheme === "t") {
-        if (seconds !== undefined) malformed("timestamped", "two times", true);
         seconds = value;
       } else if (scheme === "v1" && tags.length < MAX_SIGNATURES) {
         const tag = fromHex(value);
@@ -180,16 +198,14 @@ const READERS: Record<Family, (headers: Lookup, options: VerifyOptions) => Signe
   },
 
   plain(headers, options) {
-    const value = headers(options.headers?.plain ?? "x-hub-signature-256");
-    const text = bounded(value, "signature", "plain");
+    const text = signatureOf(headers, "plain", options);
     const tag = text.startsWith("sha256=") ? fromHex(text.slice(7)) : undefined;
     if (!tag) return malformed("plain", "the signature is not sha256= and 64 hex digits");
     return { prefix: [], tags: [tag] };
   },
 
   hex(headers, options) {
-    const value = headers(options.headers?.hex ?? "x-signature");
-    const tag = fromHex(bounded(value, "signature", "hex"));
+    const tag = fromHex(signatureOf(headers, "hex", options));
     if (!tag) return malformed("hex", "the signature is not 64 hex digits");
     return { prefix: [], tags: [tag] };
   },
@@ -235,16 +251,22 @@ function checkTime(seconds: string, family: Family, options: VerifyOptions): voi
   throw new SignatureError(old ? "too_old" : "too_new", message, family, skew);
 }
 
-/** Header names are not case-sensitive. A header that was sent twice counts as malformed. */
-function headerLookup(source: HeaderSource): Lookup {
+/** Header names are not case-sensitive. None of those that are read may come twice. */
+function headerLookup(
+  source: HeaderSource,
+  families: readonly Family[],
+  options: VerifyOptions,
+): Lookup {
   const found = new Map<string, string>();
   const entries: Iterable<[string, string | string[] | undefined]> =
     Symbol.iterator in source ? (source as Iterable<[string, string]>) : Object.entries(source);
   for (const [name, value] of entries) {
-    if (value === undefined) continue;
-    const text = Array.isArray(value) ? value.join(", ") : value;
-    const known = found.get(name.toLowerCase());
-    found.set(name.toLowerCase(), known === undefined ? text : `${known}, ${text}`);
+    const key = name.toLowerCase();
+    for (const text of value === undefined ? [] : [value].flat()) {
+      const family = families.find((one) => namesOf(one, options).includes(key));
+      if (family && found.has(key)) malformed(family, `the header ${key} comes twice`);
+      found.set(key, text);
+    }
   }
   return (name) => found.get(name.toLowerCase());
 }

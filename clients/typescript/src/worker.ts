@@ -9,7 +9,9 @@ export interface HandlerContext {
   id: string;
   /** Number of this attempt, from 1. */
   attempt: number;
-  /** Aborted when the time limit of the handler is reached, or the worker stops. */
+  /** A newer state of the resource was processed before. */
+  stale: boolean;
+  /** Aborted when the time limit of the handler is reached. */
   signal: AbortSignal;
 }
 
@@ -22,17 +24,36 @@ export type Handler = (event: Event, context: HandlerContext) => void | Promise<
 export interface WorkerOptions {
   /** Events that are handled at the same time. Default: 1. */
   concurrency?: number;
-  /** Milliseconds for one call of the handler. Default: 30,000. */
+  /** Milliseconds for one call of the handler. Then its signal is aborted. Default: 30,000. */
   timeout?: number;
-  /** Milliseconds to wait after each failure. After the last one, the event is dead. */
+  /**
+   * Milliseconds that an aborted handler has to end. A call that resolves in them has succeeded;
+   * the others have failed. A handler that still runs afterwards may run beside the next attempt.
+   * Default, and at most: 15,000.
+   */
+  grace?: number;
+  /**
+   * Milliseconds to wait after each failure. After the last one, the event is dead. Default: 1 s,
+   * doubled up to an hour, for 20 attempts.
+   */
   retries?: readonly number[];
+  /**
+   * Events whose resource has a newer state already. `deliver` (default): the handler gets them,
+   * with `context.stale`. `skip`: it does not, and they are done. Right for a copy of the resource.
+   */
+  stale?: "deliver" | "skip";
   /** Called after each failed attempt. */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
 
-const RETRIES = [1_000, 5_000, 30_000, 300_000, 1_800_000, 7_200_000];
+/**
+ * 1, 2, 4 seconds, up to an hour. 20 attempts take about 8 hours, a night without an operator.
+ */
+const RETRIES = Array.from({ length: 19 }, (_, number) => Math.min(1_000 * 2 ** number, 3_600_000));
 /** The lease outlives the time limit, so that no event is handled twice at the same time. */
 const LEASE_MARGIN_MS = 30_000;
+/** An aborted handler has ended, or is given up, well before its lease ends. */
+const MAX_GRACE_MS = LEASE_MARGIN_MS / 2;
 /** How often the inbox is looked at without a wake-up: other processes may fill it. */
 const IDLE_MS = 1_000;
 const MAX_ERROR_CHARS = 1_000;
@@ -51,7 +72,12 @@ export class Worker {
   constructor(store: InboxStore, handler: Handler, options: WorkerOptions = {}) {
     this.#store = store;
     this.#handler = handler;
-    this.#options = { concurrency: 1, timeout: 30_000, retries: RETRIES, ...options };
+    const { stale = "deliver" } = options;
+    const grace = Math.min(options.grace ?? MAX_GRACE_MS, MAX_GRACE_MS);
+    this.#options = { concurrency: 1, timeout: 30_000, retries: RETRIES, ...options, stale, grace };
+    if (!["deliver", "skip"].includes(stale)) {
+      throw new TypeError(`stale is "deliver" or "skip", not ${stale}`);
+    }
   }
 
   /** Begins to work, in the background. */
@@ -88,6 +114,7 @@ export class Worker {
   }
 
   async #handle(event: QueuedEvent): Promise<void> {
+    if (event.stale && this.#options.stale === "skip") return await this.#complete(event);
     try {
       if (event.attempt > this.#options.retries.length + 1) {
         throw new Error("the process ended during the last attempt");
@@ -134,23 +161,20 @@ export class Worker {
   }
 
   async #call(event: QueuedEvent): Promise<void> {
-    const { timeout } = this.#options;
+    const { timeout, grace } = this.#options;
     const abort = new AbortController();
-    const message = `the handler did not end within ${timeout} ms`;
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => {
-        abort.abort(new Error(message));
-        reject(new Error(message));
-      }, timeout);
+    const { id, attempt, stale = false } = event;
+    const context = { id, attempt, stale, signal: abort.signal };
+    const parsed = JSON.parse(event.body) as Event;
+    const call = (async () => this.#handler(parsed, context))();
+    if (await hasSettled(call, timeout)) return await call;
+    const late = new Error(`the handler did not end within ${timeout} ms`);
+    abort.abort(late);
+    // The next attempt must not run beside this one.
+    if (!(await hasSettled(call, grace))) throw late;
+    await call.catch(() => {
+      throw late;
     });
-    try {
-      const context = { id: event.id, attempt: event.attempt, signal: abort.signal };
-      const parsed = JSON.parse(event.body) as Event;
-      await Promise.race([Promise.resolve(this.#handler(parsed, context)), late]);
-    } finally {
-      clearTimeout(timer);
-    }
   }
 
   async #failed(event: QueuedEvent, error: unknown): Promise<void> {
@@ -167,5 +191,22 @@ export class Worker {
     } catch {
       // What fails in the report must not end the worker.
     }
+  }
+}
+
+/** Whether it resolves or rejects within the time. */
+async function hasSettled(call: Promise<unknown>, ms: number): Promise<boolean> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<false>((resolve) => {
+    timer = setTimeout(resolve, ms, false);
+  });
+  const settled = call.then(
+    () => true,
+    () => true,
+  );
+  try {
+    return await Promise.race([settled, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }

@@ -183,6 +183,14 @@ export const newEvent = (id, fingerprint = id) => ({
   source: "webhook",
 });
 
+/** The same about a state of a resource. */
+export function changed(id, resource, version, more = {}) {
+  const [type, action] = ["order", more.action ?? "updated"];
+  const object = { id: resource, object: type, version };
+  const body = JSON.stringify({ id, type: `${type}.${action}`, data: { object }, ...more.event });
+  return { ...newEvent(id), type: `${type}.${action}`, body };
+}
+
 /** Waits for a condition, at most for the deadline. */
 export async function eventually(condition, what, deadline = 20_000) {
   const end = Date.now() + deadline;

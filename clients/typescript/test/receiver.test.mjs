@@ -1,37 +1,29 @@
 // The receiver: what it answers to each kind of request, what it stores, and what workers do.
 
 import assert from "node:assert/strict";
-import { mkdtempSync } from "node:fs";
 import { createServer } from "node:http";
 import { connect } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import test, { after } from "node:test";
 
-import { FileStore, SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
-import { MemoryStore, Receiver, Worker, fetchHandler, reconcile } from "restive-client/receiver";
+import { SqliteStore, applyOnce, networks, nodeHandler } from "restive-client/node";
+import {
+  MAX_WAITING,
+  MemoryStore,
+  Receiver,
+  Worker,
+  fetchHandler,
+  reconcile,
+} from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
 import { eventually, library, newEvent } from "./harness.mjs";
+import { STORES, ahead, folder, sqlite } from "./stores.mjs";
 
 const SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 const OTHER = "whsec_BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcH";
 const LIMIT = 4096;
 const deadline = { timeout: 30_000 };
 const now = () => Math.floor(Date.now() / 1000);
-const folder = () => mkdtempSync(join(tmpdir(), "restive-inbox-"));
-
-const sqlite = await import("node:sqlite").catch(() => undefined);
-
-/** The stores of this platform. */
-const STORES = {
-  memory: async () => new MemoryStore(),
-  file: async (place = folder()) => FileStore.open(join(place, "inbox.journal")),
-  ...(sqlite && {
-    sqlite: async (place = folder()) =>
-      new SqliteStore(new sqlite.DatabaseSync(join(place, "inbox.db"))),
-  }),
-};
 
 const open = [];
 after(() => open.forEach((server) => server.closeAllConnections?.()));
@@ -368,6 +360,39 @@ test("a body that is nested deeply is refused", deadline, async () => {
   }
 });
 
+test("a header that comes twice, or a bad one beside a good one, verifies nothing", async () => {
+  const body = event("evt_1");
+  const good = await signed(body);
+  const bad = await signed(body, { secrets: OTHER });
+  const [ours, standard] = ["Restive-Signature", "webhook-signature"];
+  const unsigned = Object.entries(good).filter(([name]) => /^webhook-(id|timestamp)/.test(name));
+  const pairs = (...more) => [...unsigned, ...more];
+  const joined = `${good[ours]}, ${good[ours]}`;
+  // headers, families, expected reason
+  const cases = [
+    [[[ours, good[ours]], [ours, good[ours]]], undefined, "malformed"],
+    [[[ours, good[ours]], ["restive-signature", bad[ours]]], undefined, "malformed"],
+    [{ [ours]: [good[ours], good[ours]] }, undefined, "malformed"],
+    [{ [ours]: joined }, undefined, "malformed"],
+    [new Headers({ [ours]: joined }), undefined, "malformed"],
+    [{ [ours]: joined.replaceAll(", t=", ",t=") }, undefined, "malformed"],
+    [[...Object.entries(good), ["webhook-id", "evt_1"]], undefined, "malformed"],
+    [[...Object.entries(good), [ours, good[ours]]], undefined, "malformed"],
+    [pairs([standard, bad[standard]], [ours, good[ours]]), undefined, "no_match"],
+    [{ [standard]: good[standard], [ours]: good[ours] }, undefined, "missing"],
+    [{ ...good, "svix-signature": "v1,", [standard]: bad[standard] }, undefined, "no_match"],
+    [{ ...good, [standard]: bad[standard] }, ["timestamped", "standard"], undefined],
+    [[...Object.entries(good), ["x-other", "1"], ["x-other", "1"]], undefined, undefined],
+    [{ "svix-signature": "v1,", [ours]: good[ours] }, ["timestamped"], undefined],
+    [pairs([ours, good[ours]]), undefined, undefined],
+  ];
+  for (const [headers, families, reason] of cases) {
+    const options = { secrets: SECRET, ...(families && { families }) };
+    const found = await verify(headers, body, options).then(() => undefined, (error) => error);
+    assert.equal(found?.reason, reason, `${JSON.stringify(headers)}: ${found}`);
+  }
+});
+
 test("a store that fails or hangs makes the provider send again", deadline, async () => {
   const broken = Object.assign(new MemoryStore(), {
     put: async () => {
@@ -385,9 +410,41 @@ test("a store that fails or hangs makes the provider send again", deadline, asyn
     const began = Date.now();
     const answer = await receiver.accept("POST", await signed(event("e")), bytes(event("e")));
     assert.equal(answer.status, 503);
+    assert.ok(Number(answer.headers["Retry-After"]) > 0);
     assert.ok(Date.now() - began < 5000 && !answer.body.includes("/disk"));
     assert.match(problems[0].message, /disk is full|did not answer/);
   }
+});
+
+test("only so many requests wait for a store that hangs", deadline, async () => {
+  const waiting = [];
+  const put = () => new Promise((resolve) => waiting.push(resolve));
+  const problems = [];
+  const receiver = new Receiver({
+    secrets: SECRET,
+    store: Object.assign(new MemoryStore(), { put }),
+    onProblem: ({ message }) => problems.push(message),
+  });
+  const headers = await signed(event("e"));
+  const send = (handler) =>
+    handler(new Request("http://receiver/hook", { method: "POST", headers, body: event("e") }));
+  const handler = fetchHandler(receiver);
+  const first = Array.from({ length: MAX_WAITING }, () => send(handler));
+  await eventually(() => waiting.length === MAX_WAITING, "as many as may wait");
+  const began = Date.now();
+  const refused = await send(handler);
+  assert.equal(refused.status, 503);
+  assert.ok(Number(refused.headers.get("Retry-After")) > 0 && Date.now() - began < 2000);
+  assert.match(problems[0], /wait for the store/);
+  // Also after their answers: the store still has them.
+  for (const one of await Promise.all(first)) assert.equal(one.status, 503);
+  assert.equal((await send(handler)).status, 503);
+  assert.equal(waiting.length, MAX_WAITING);
+  for (const resolve of waiting.splice(0)) resolve("stored");
+  const answer = send(handler);
+  await eventually(() => waiting.length === 1, "the next one");
+  waiting[0]("stored");
+  assert.equal((await answer).status, 200);
 });
 
 test("a connection that breaks within the body stores nothing", deadline, async () => {
@@ -439,7 +496,8 @@ for (const [kind, make] of Object.entries(STORES)) {
     const results = await Promise.all(events.map((one) => store.put(one)));
     assert.deepEqual(results, ["stored", "known", "different", "stored"]);
     const first = await store.claim(1000, 500);
-    assert.deepEqual(first, { id: "a", type: "t", body: '{"id":"a"}', attempt: 1 });
+    const body = '{"id":"a"}';
+    assert.deepEqual(first, { id: "a", type: "t", body, attempt: 1, stale: false });
     assert.equal((await store.claim(1000, 500)).id, "b");
     assert.equal(await store.claim(1400, 500), undefined);
     assert.equal((await store.claim(1500, 500)).attempt, 2, "the lease has ended");
@@ -463,33 +521,6 @@ for (const [kind, make] of Object.entries(STORES)) {
     await store.setSetting("n", "2");
     assert.deepEqual([await store.setting("n"), await store.setting("m")], ["2", undefined]);
   });
-
-  test(
-    `${kind} store: handlers that crash, hang or reject are tried again, then dead`,
-    deadline,
-    async () => {
-      const store = await make();
-      for (const id of ["ok", "throws", "rejects", "hangs"]) await store.put(newEvent(id));
-      const calls = {};
-      const handler = ({ id }) => {
-        calls[id] = (calls[id] ?? 0) + 1;
-        if (id === "throws") throw new Error("thrown");
-        if (id === "rejects") return Promise.reject(new Error("rejected"));
-        if (id === "hangs" && calls[id] === 1) return new Promise(() => undefined);
-        return undefined;
-      };
-      const dead = [];
-      const onError = (_, event, isDead) => isDead && dead.push(event.id);
-      const options = { retries: [10, 10], timeout: 100, concurrency: 2, onError };
-      const worker = new Worker(store, handler, options).start();
-      await eventually(async () => (await store.counts()).pending === 0, "all are done or dead");
-      await worker.stop();
-      assert.deepEqual(calls, { ok: 1, throws: 3, rejects: 3, hangs: 2 });
-      assert.deepEqual(dead.sort(), ["rejects", "throws"]);
-      const errors = (await store.dead(10)).map(({ error }) => error).sort();
-      assert.deepEqual(errors, ["rejected", "thrown"]);
-    },
-  );
 
   test(`${kind} store: reconciliation queues only what is missing`, deadline, async () => {
     const store = await make();
@@ -571,19 +602,6 @@ for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   });
 }
 
-/** Runs the action with clocks that are so many days ahead: of the machine, and of the process. */
-async function ahead(days, passed, action) {
-  const [time, monotonic] = [Date.now, performance.now];
-  Date.now = () => time() + days * 86_400_000;
-  performance.now = () => monotonic.call(performance) + passed * 86_400_000;
-  try {
-    return await action();
-  } finally {
-    Date.now = time;
-    performance.now = monotonic;
-  }
-}
-
 for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   test(`${kind} store: prune counts the time in which it is open`, deadline, async () => {
     const place = folder();
@@ -649,33 +667,6 @@ for (const kind of Object.keys(STORES)) {
     }
   });
 
-  test(`${kind} store: a clock that steps handles no event twice at once`, deadline, async () => {
-    const store = await STORES[kind]();
-    // As a store of another kind, which has no clock.
-    for (const now of [store.now, undefined]) {
-      store.now = now;
-      await store.put(newEvent(`a ${!now}`));
-      let [running, most, calls, end] = [0, 0, 0, undefined];
-      const ended = new Promise((resolve) => (end = resolve));
-      const handler = async () => {
-        calls += 1;
-        most = Math.max(most, (running += 1));
-        await ended;
-        running -= 1;
-      };
-      const worker = new Worker(store, handler, { concurrency: 2 });
-      const first = worker.once();
-      await eventually(() => calls === 1, "the first call");
-      await ahead(1 / 24, 0, async () => {
-        const second = worker.once();
-        await Promise.race([second, new Promise((resolve) => setTimeout(resolve, 200))]);
-        end();
-        await Promise.all([first, second]);
-      });
-      assert.deepEqual([calls, most], [1, 1]);
-    }
-  });
-
   test(`${kind} store: what is no event stops no reconciliation`, deadline, async () => {
     const store = await STORES[kind]();
     const wrong = [{ id: 5, type: "a.b", created: now() }, null, 7, {}];
@@ -698,7 +689,7 @@ for (const kind of Object.keys(STORES)) {
   });
 }
 
-test("reconciliation without types queues what a webhook would have brought", deadline, async () => {
+test("reconciliation without types queues what webhooks would have brought", deadline, async () => {
   const own = ["webhook_endpoint.created", "replay.cancelled", "erasure.created", "ping"];
   const all = ["book.created", ...own, "pinged.created"];
   const sent = ["book.created", "pinged.created"];
@@ -769,24 +760,6 @@ if (sqlite) {
     assert.equal(await prune(41), 1, "only the first one is old");
   });
 }
-
-test("a result that the store does not take at once is written again", deadline, async () => {
-  const store = new MemoryStore();
-  await store.put(newEvent("a"));
-  let fails = 1;
-  const { complete } = store;
-  store.complete = async (id) => {
-    if (fails-- > 0) throw new Error("the disk is full");
-    return complete.call(store, id);
-  };
-  const errors = [];
-  let calls = 0;
-  const onError = (error) => errors.push(error.message);
-  const worker = new Worker(store, () => void (calls += 1), { onError }).start();
-  await eventually(async () => (await store.counts()).done === 1, "it is done");
-  await worker.stop();
-  assert.deepEqual([calls, errors], [1, ["the disk is full"]]);
-});
 
 if (sqlite) {
   test("applyOnce: an effect happens once, and not at all if it fails", deadline, async () => {

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import IO, Literal, Protocol, TypeGuard
 
+from ._order import is_before, order_of
+
 try:
     import fcntl
 except ImportError:  # Windows has no such locks.
@@ -32,7 +34,7 @@ STORE_SECONDS = 4.0
 #: The longest delay of a retry so far; see ``SqliteInbox._limit_times``.
 _LONGEST_DELAY = "store.longest_delay"
 #: That of the ``retries`` of a worker by default.
-DEFAULT_LONGEST_SECONDS = 7200.0
+DEFAULT_LONGEST_SECONDS = 3600.0
 #: A longer delay than ids are remembered comes from a clock that was set.
 MAX_DELAY_SECONDS = REMEMBER_SECONDS
 
@@ -47,6 +49,8 @@ class QueuedEvent:
     body: str
     #: Number of this attempt, from 1.
     attempt: int
+    #: A newer state of its resource was processed before.
+    stale: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,11 @@ class InboxStore(Protocol):
         """
 
     def claim(self, now: float, lease: float) -> QueuedEvent | None:
-        """Takes one event that is due, for ``lease`` seconds."""
+        """Takes one event that is due, for ``lease`` seconds.
+
+        ``SqliteInbox`` gives out one event of a resource (type and id of ``data.object``) at a
+        time, and sets ``stale``.
+        """
 
     def complete(self, id: str) -> None: ...
 
@@ -111,11 +119,48 @@ CREATE INDEX IF NOT EXISTS restive_inbox_due ON restive_inbox (due_at, number)
 CREATE TABLE IF NOT EXISTS restive_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
-_CLAIM = """
+#: The newest processed state of each resource. A trigger, so that it changes with the state of the
+#: event. A revision of another kind replaces it: the provider has changed its format.
+_ORDER = """
+CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource) WHERE leased_until > 0;
+CREATE TABLE IF NOT EXISTS restive_newest (
+  resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
+  WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
+BEGIN
+  INSERT INTO restive_newest VALUES (new.resource, new.revision, new.received_at)
+  ON CONFLICT (resource) DO UPDATE SET
+    revision = excluded.revision, received_at = excluded.received_at
+  WHERE substr(restive_newest.revision, 1, 1) <> substr(excluded.revision, 1, 1)
+    OR restive_newest.revision <= excluded.revision;
+END;
+"""
+
+#: Events that are looked at for one whose resource has none in progress. Beyond it, events of busy
+#: resources delay others until one of them is finished.
+_SCAN = 2000
+
+_CLAIM = f"""
 UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
-  SELECT number FROM restive_inbox WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
-  ORDER BY due_at, number LIMIT 1)
-RETURNING id, type, body, attempts
+  SELECT number FROM (
+    SELECT number, resource FROM restive_inbox
+    WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
+    ORDER BY due_at, number LIMIT {_SCAN}) AS due
+  WHERE NOT EXISTS (
+    SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
+    AND other.leased_until > 0 AND other.leased_until > ? AND other.state = 'pending')
+  LIMIT 1)
+RETURNING id, type, body, attempts, revision, (
+  SELECT newest.revision FROM restive_newest AS newest
+  WHERE newest.resource = restive_inbox.resource)
+"""
+
+#: An event waits for the one of its resource that is in progress.
+_NEXT_DUE = """
+SELECT min(max(due_at, leased_until, coalesce((
+  SELECT max(other.leased_until) FROM restive_inbox AS other
+  WHERE other.resource = one.resource AND other.leased_until > 0 AND other.state = 'pending'
+), 0))) FROM restive_inbox AS one WHERE state = 'pending'
 """
 
 
@@ -125,10 +170,14 @@ class SqliteInbox:
     ``shared``: other processes work on this inbox too. Otherwise the events that an earlier process
     had taken when it was killed are due at once, not when their lease ends, and a second process
     that opens the inbox gets a ``RuntimeError``.
+
+    SQLite does not survive ``fork``: a process that was forked after the inbox was opened gets a
+    ``RuntimeError`` when it uses it.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, shared: bool = False) -> None:
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self._is_shared = shared
         self._guard = _guard(path, shared)
         try:
@@ -148,6 +197,8 @@ class SqliteInbox:
         # An acknowledged event survives a power cut.
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.executescript(_TABLES)
+        _add_order(self._db)
+        self._db.executescript(_ORDER)
         if not self._is_shared:
             self._db.execute("UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0")
         self._opened = time.monotonic()
@@ -156,7 +207,17 @@ class SqliteInbox:
         self._longest_delay = DEFAULT_LONGEST_SECONDS
         self._limit_times(self._db, self.now(), 0.0)
 
+    def _require_own_process(self) -> None:
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "the inbox was opened in another process, before a fork, and SQLite does not"
+                " survive that. Open it in this process, with shared=True in all of them: for"
+                " gunicorn without --preload, or in the hook post_fork"
+            )
+
     def close(self) -> None:
+        if os.getpid() != self._process:
+            return  # The files and the lock are those of the process that opened them.
         with self._lock:
             # If it fails, ids are kept longer.
             with contextlib.suppress(sqlite3.Error):
@@ -168,6 +229,7 @@ class SqliteInbox:
     def now(self) -> float:
         """A clock that does not jump when that of the machine is set. Processes that share the
         inbox must have the same one, so theirs is that of the machine."""
+        self._require_own_process()
         return time.time() if self._is_shared else self._begin + time.monotonic()
 
     def _limit_times(self, db: sqlite3.Connection, now: float, lease: float) -> None:
@@ -226,6 +288,7 @@ class SqliteInbox:
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
+        self._require_own_process()
         if not self._lock.acquire(timeout=STORE_SECONDS):
             raise TimeoutError(f"the inbox was busy for {STORE_SECONDS} s")
         try:
@@ -234,12 +297,13 @@ class SqliteInbox:
             self._lock.release()
 
     def put(self, id: str, type: str, body: str, fingerprint: str) -> Put:
+        order = order_of(body)
         with self._use() as db:
             inserted = db.execute(
-                "INSERT INTO restive_inbox (id, type, body, fingerprint, received_at, state,"
-                " attempts, due_at, leased_until) VALUES (?, ?, ?, ?, ?, 'pending', 0, 0, 0)"
-                " ON CONFLICT (id) DO NOTHING",
-                (id, type, body, fingerprint, self._open_time(db)),
+                "INSERT INTO restive_inbox (id, type, body, fingerprint, received_at, resource,"
+                " revision, state, attempts, due_at, leased_until)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, 'pending', 0, 0, 0) ON CONFLICT (id) DO NOTHING",
+                (id, type, body, fingerprint, self._open_time(db), *order),
             )
             if inserted.rowcount > 0:
                 return "stored"
@@ -254,10 +318,13 @@ class SqliteInbox:
         with self._use() as db:
             # The time in which a worker waits counts, also if the process is killed.
             self._open_time(db)
-            rows = db.execute(_CLAIM, (now + lease, now, now)).fetchall()
+            rows = db.execute(_CLAIM, (now + lease, now, now, now)).fetchall()
             if not rows and self._is_shared:
                 self._limit_times(db, now, lease)
-        return QueuedEvent(*rows[0]) if rows else None
+        if not rows:
+            return None
+        id, type, body, attempt, revision, newest = rows[0]
+        return QueuedEvent(id, type, body, attempt, is_before(revision, newest))
 
     def complete(self, id: str) -> None:
         with self._use() as db:
@@ -280,9 +347,7 @@ class SqliteInbox:
 
     def next_due(self) -> float | None:
         with self._use() as db:
-            row = db.execute(
-                "SELECT min(max(due_at, leased_until)) FROM restive_inbox WHERE state = 'pending'"
-            ).fetchone()
+            row = db.execute(_NEXT_DUE).fetchone()
         return None if row[0] is None else float(row[0])
 
     def counts(self) -> dict[str, int]:
@@ -321,6 +386,7 @@ class SqliteInbox:
             removed = db.execute(
                 "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?", (limit,)
             )
+            db.execute("DELETE FROM restive_newest WHERE received_at < ?", (limit,))
         return removed.rowcount
 
     def setting(self, name: str) -> str | None:
@@ -337,6 +403,32 @@ class SqliteInbox:
                 " ON CONFLICT (name) DO UPDATE SET value = excluded.value",
                 (name, value),
             )
+
+
+def _add_order(db: sqlite3.Connection) -> None:
+    """Tables of earlier releases have no resources. Events that wait get theirs."""
+    # Usually it is there. Then nothing is locked: another process may be writing.
+    if _has_order(db):
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not _has_order(db):
+            for name in ("resource", "revision"):
+                db.execute(f"ALTER TABLE restive_inbox ADD COLUMN {name} TEXT")
+            rows = db.execute("SELECT number, body FROM restive_inbox WHERE body IS NOT NULL")
+            orders = [(*order_of(body), number) for number, body in rows]
+            db.executemany(
+                "UPDATE restive_inbox SET resource = ?, revision = ? WHERE number = ?", orders
+            )
+        db.execute("COMMIT")
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+
+
+def _has_order(db: sqlite3.Connection) -> bool:
+    columns = db.execute("SELECT 1 FROM pragma_table_info('restive_inbox') WHERE name = 'revision'")
+    return columns.fetchone() is not None
 
 
 def _store_highest(db: sqlite3.Connection, name: str, value: float) -> None:

@@ -8,14 +8,15 @@ import contextlib
 import hashlib
 import ipaddress
 import json
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Union
 
 from ._json import count_members, loads
-from .inbox import MAX_ID_BYTES, DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
+from .inbox import MAX_ID_BYTES, STORE_SECONDS, DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
 from .inbox import is_usable_id, text_of
 from .reconcile import async_reconcile, reconcile
 from .webhook import TOLERANCE_SECONDS, Family, Headers, SignatureError, Verified
@@ -43,9 +44,14 @@ __all__ = [
 
 #: An event of a restive service is at most 1 MiB by default; with its envelope it is larger.
 MAX_BODY_BYTES = 2 * 1024 * 1024
-#: Threads of an ASGI application that wait for the store. Its own: handlers that block those of
-#: asyncio must not delay the answers.
-ASGI_THREADS = 4
+#: Threads of an application that wait for the store. Its own: handlers that block those of asyncio
+#: must not delay the answers, and a disk that hangs must not take the threads of a WSGI server.
+STORE_THREADS = 4
+#: Requests that wait for those threads. They keep their bodies; with more, the disk is too slow to
+#: store them within ``STORE_SECONDS``.
+MAX_WAITING_REQUESTS = 512
+#: For the provider, if the event could not be stored.
+RETRY_AFTER_SECONDS = 5
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,10 @@ class Receiver:
         """The body ended before its declared length."""
         return self._refuse(400, "body_incomplete", "the body ended too early")
 
+    def not_stored(self, reason: str) -> Answer:
+        """For handlers that give up: too late, or too many requests wait."""
+        return self._failed(TimeoutError(reason), None)
+
     def _put(self, id: str, type: str, body: str, fingerprint: str) -> Answer:
         try:
             result = self._store.put(id, type, body, fingerprint)
@@ -191,7 +201,9 @@ class Receiver:
         # The reason may contain paths of this machine; the operator has it from `on_problem`.
         message = f"the event could not be stored: {error}"
         self._report(Problem(503, "store_failed", message, error, id))
-        return _answer(503, _error("store_failed", "the event was not stored"))
+        answer = _answer(503, _error("store_failed", "the event was not stored"))
+        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        return Answer(answer.status, answer.body, {**answer.headers, **retry})
 
     def _refuse(
         self, status: int, code: str, message: str, error: Exception | None = None
@@ -265,14 +277,70 @@ def fingerprint_of(event: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+class _Threads:
+    """Runs ``Receiver.accept`` in threads of its own, with a deadline and a bounded queue."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._executor = ThreadPoolExecutor(STORE_THREADS, "restive-receiver")
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def accept(self, *request: Any) -> Answer:
+        job = self._submit(request)
+        if job is None:
+            return self._too_many()
+        try:
+            return job.result(STORE_SECONDS)
+        except Late:
+            return self._late(job)
+
+    async def accept_async(self, *request: Any) -> Answer:
+        job = self._submit(request)
+        if job is None:
+            return self._too_many()
+        waiting = asyncio.wrap_future(job)
+        try:
+            # Not `wait_for`: a thread that has begun cannot be cancelled.
+            done, _ = await asyncio.wait({waiting}, timeout=STORE_SECONDS)
+        except asyncio.CancelledError:
+            job.cancel()
+            raise
+        return waiting.result() if done else self._late(job)
+
+    def _submit(self, request: tuple[Any, ...]) -> Future[Answer] | None:
+        with self._lock:
+            if self._waiting >= MAX_WAITING_REQUESTS:
+                return None
+            self._waiting += 1
+        job = self._executor.submit(self._receiver.accept, *request)
+        job.add_done_callback(self._ended)
+        return job
+
+    def _ended(self, _: Future[Answer]) -> None:
+        with self._lock:
+            self._waiting -= 1
+
+    def _too_many(self) -> Answer:
+        count = MAX_WAITING_REQUESTS
+        return self._receiver.not_stored(f"{count} requests wait for the store: it is slow or hangs")
+
+    def _late(self, job: Future[Answer]) -> Answer:
+        # If it has not begun, it is not stored.
+        job.cancel()
+        return self._receiver.not_stored(f"the store did not answer within {STORE_SECONDS} s")
+
+
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def wsgi_app(receiver: Receiver) -> WsgiApp:
     """The receiver as a WSGI application: mount it at the path of the endpoint."""
 
+    threads = _Threads(receiver)
+
     def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        answer = _wsgi_answer(receiver, environ)
+        answer = _wsgi_answer(receiver, threads, environ)
         headers = [*answer.headers.items(), ("Content-Length", str(len(answer.body)))]
         start_response(f"{answer.status} {_PHRASES.get(answer.status, 'Status')}", headers)
         return [answer.body]
@@ -291,7 +359,7 @@ _PHRASES = {
 }
 
 
-def _wsgi_answer(receiver: Receiver, environ: dict[str, Any]) -> Answer:
+def _wsgi_answer(receiver: Receiver, threads: _Threads, environ: dict[str, Any]) -> Answer:
     method = environ.get("REQUEST_METHOD", "")
     secure = environ.get("wsgi.url_scheme") == "https"
     source = Source(secure, environ.get("REMOTE_ADDR"))
@@ -317,7 +385,7 @@ def _wsgi_answer(receiver: Receiver, environ: dict[str, Any]) -> Answer:
         for name, value in environ.items()
         if name.startswith("HTTP_") and isinstance(value, str)
     ]
-    return receiver.accept(method, headers, body, source)
+    return threads.accept(method, headers, body, source)
 
 
 def _read(stream: Any, size: int) -> bytes:
@@ -339,14 +407,14 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 def asgi_app(receiver: Receiver) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """The receiver as an ASGI application: mount it at the path of the endpoint."""
 
-    executor = ThreadPoolExecutor(ASGI_THREADS, "restive-receiver")
+    threads = _Threads(receiver)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             return await _lifespan(receive, send)
         if scope["type"] != "http":
             raise ValueError(f"the receiver does not serve {scope['type']}")
-        answer = await _asgi_answer(receiver, executor, scope, receive)
+        answer = await _asgi_answer(receiver, threads, scope, receive)
         if answer is None:
             return  # The client is gone.
         headers = [
@@ -370,7 +438,7 @@ async def _lifespan(receive: Receive, send: Send) -> None:
 
 
 async def _asgi_answer(
-    receiver: Receiver, executor: Executor, scope: Scope, receive: Receive
+    receiver: Receiver, threads: _Threads, scope: Scope, receive: Receive
 ) -> Answer | None:
     client = scope.get("client")
     source = Source(scope.get("scheme") == "https", client[0] if client else None)
@@ -392,5 +460,4 @@ async def _asgi_answer(
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]
     ]
     # The store waits for the disk, so it must not run in the event loop.
-    accept = partial(receiver.accept, scope["method"], headers, bytes(body), source)
-    return await asyncio.get_running_loop().run_in_executor(executor, accept)
+    return await threads.accept_async(scope["method"], headers, bytes(body), source)

@@ -100,30 +100,25 @@ def verify(
 ) -> Verified:
     """Verifies the body as it was received: parse it afterwards. Raises ``SignatureError``.
 
-    ``families``: ``plain`` and ``hex`` have no timestamp, so a recorded request verifies for ever;
-    they must be named explicitly. ``header_names``: the names of the headers of families other
-    than standard.
+    ``families``: the first whose signature header is there counts. ``plain`` and ``hex`` have no
+    timestamp, so a recorded request verifies for ever; they must be named explicitly.
+    ``header_names``: the names of the headers of families other than standard.
     """
     keys = parse_secrets(secrets)
-    found = _lookup(headers)
-    raw = body.encode() if isinstance(body, str) else bytes(body)
-    first: SignatureError | None = None
-    for family in families:
-        try:
-            signed = _READERS[family](found, header_names or {})
-            if signed.seconds is not None:
-                _check_time(signed.seconds, family, tolerance_seconds, now)
-            _check_tags(family, signed, raw, keys)
-        except SignatureError as error:
-            # A family whose headers are there says more than one whose headers are missing.
-            if first is None or first.reason == "missing":
-                first = error
-            continue
-        seconds = None if signed.seconds is None else int(signed.seconds)
-        return Verified(family, seconds, signed.id)
-    if first is None:
+    if not families:
         raise ValueError("no family of signatures is accepted")
-    raise first
+    names = header_names or {}
+    found = _lookup(headers, {one: _names_of(one, names) for one in families})
+    raw = body.encode() if isinstance(body, str) else bytes(body)
+    # Not the next one after a failure: who can add a header must not choose the family.
+    present = (one for one in families if any(name in found for name in _signatures(one, names)))
+    family = next(present, families[-1])
+    signed = _READERS[family](found, names)
+    if signed.seconds is not None:
+        _check_time(signed.seconds, family, tolerance_seconds, now)
+    _check_tags(family, signed, raw, keys)
+    seconds = None if signed.seconds is None else int(signed.seconds)
+    return Verified(family, seconds, signed.id)
 
 
 def tag_of(key: bytes, *parts: bytes) -> bytes:
@@ -150,12 +145,40 @@ def _check_tags(family: Family, signed: Signed, body: bytes, keys: Sequence[Secr
         raise SignatureError("no_match", message, family, None, diagnosis)
 
 
-def _standard(headers: Mapping[str, str], _: Mapping[str, str]) -> Signed:
-    def either(name: str) -> str:
-        value = headers.get(f"webhook-{name}", headers.get(f"svix-{name}"))
-        return _bounded(value, name, "standard")
+#: The headers of Standard Webhooks, after ``webhook-`` or ``svix-``.
+_STANDARD_PARTS = ("id", "timestamp", "signature")
+#: Where the signature of a family is, unless the caller names the header. The first counts.
+_SIGNATURES: dict[Family, list[str]] = {
+    "standard": ["webhook-signature", "svix-signature"],
+    "timestamped": ["restive-signature", "stripe-signature"],
+    "plain": ["x-hub-signature-256"],
+    "hex": ["x-signature"],
+}
 
-    id, seconds, signature = either("id"), either("timestamp"), either("signature")
+
+def _signatures(family: Family, names: Mapping[str, str]) -> list[str]:
+    own = names.get(family, "") if family != "standard" else ""
+    return [own.lower()] if own else _SIGNATURES[family]
+
+
+def _names_of(family: Family, names: Mapping[str, str]) -> list[str]:
+    """The headers that the family reads."""
+    if family != "standard":
+        return _signatures(family, names)
+    return [f"{who}-{part}" for who in ("webhook", "svix") for part in _STANDARD_PARTS]
+
+
+def _signature(headers: Mapping[str, str], family: Family, names: Mapping[str, str]) -> str:
+    found = (headers[name] for name in _signatures(family, names) if name in headers)
+    return _bounded(next(found, None), "signature", family)
+
+
+def _standard(headers: Mapping[str, str], _: Mapping[str, str]) -> Signed:
+    is_svix = "webhook-signature" not in headers and "svix-signature" in headers
+    who = "svix" if is_svix else "webhook"
+    id, seconds, signature = (
+        _bounded(headers.get(f"{who}-{part}"), part, "standard") for part in _STANDARD_PARTS
+    )
     if id == "" or "." in id:
         raise SignatureError("malformed", "the id must have letters and no dot", "standard")
     tags: list[bytes] = []
@@ -175,18 +198,17 @@ def _standard(headers: Mapping[str, str], _: Mapping[str, str]) -> Signed:
 
 
 def _timestamped(headers: Mapping[str, str], names: Mapping[str, str]) -> Signed:
-    name = names.get("timestamped", "").lower()
-    found = headers.get("restive-signature", headers.get("stripe-signature"))
-    header = _bounded(headers.get(name) if name else found, "signature", "timestamped")
+    header = _signature(headers, "timestamped", names)
     seconds: str | None = None
     tags: list[bytes] = []
     for item in header.split(","):
         scheme, equals, value = item.partition("=")
         if not equals:
             raise _malformed("timestamped", "an item without =")
+        # With a space: some servers join two headers with a comma and a space.
+        if scheme.strip() == "t" and seconds is not None:
+            raise _malformed("timestamped", "two times")
         if scheme == "t":
-            if seconds is not None:
-                raise _malformed("timestamped", "two times")
             seconds = value
         elif scheme == "v1" and len(tags) < MAX_SIGNATURES:
             tag = from_hex(value)
@@ -201,8 +223,7 @@ def _timestamped(headers: Mapping[str, str], names: Mapping[str, str]) -> Signed
 
 
 def _plain(headers: Mapping[str, str], names: Mapping[str, str]) -> Signed:
-    name = names.get("plain", "x-hub-signature-256").lower()
-    text = _bounded(headers.get(name), "signature", "plain")
+    text = _signature(headers, "plain", names)
     tag = from_hex(text[7:]) if text.startswith("sha256=") else None
     if tag is None:
         message = "the signature is not sha256= and 64 hex digits"
@@ -211,8 +232,7 @@ def _plain(headers: Mapping[str, str], names: Mapping[str, str]) -> Signed:
 
 
 def _hex(headers: Mapping[str, str], names: Mapping[str, str]) -> Signed:
-    name = names.get("hex", "x-signature").lower()
-    tag = from_hex(_bounded(headers.get(name), "signature", "hex"))
+    tag = from_hex(_signature(headers, "hex", names))
     if tag is None:
         raise SignatureError("malformed", "the signature is not 64 hex digits", "hex")
     return Signed(b"", [tag])
@@ -255,13 +275,18 @@ def _check_time(seconds: str, family: Family, tolerance: int, now: float | None)
     raise SignatureError("too_new", message, family, skew)
 
 
-def _lookup(headers: Headers) -> dict[str, str]:
-    """Header names are not case-sensitive. A header that was sent twice is malformed."""
+def _lookup(headers: Headers, read: Mapping[Family, list[str]]) -> dict[str, str]:
+    """Header names are not case-sensitive. None of those that are read may come twice."""
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     found: dict[str, str] = {}
     for name, value in pairs:
         name = name.lower()
-        found[name] = f"{found[name]}, {value}" if name in found else value
+        if name in found:
+            for family, names in read.items():
+                if name in names:
+                    message = f"the header {name} comes twice"
+                    raise SignatureError("malformed", message, family)
+        found[name] = value
     return found
 
 

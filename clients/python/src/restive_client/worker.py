@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Literal, Union
 
 from ._json import loads
 from .inbox import InboxStore, QueuedEvent
 
-#: Seconds to wait after each failure. After the last one, the event is dead.
-RETRIES = (1.0, 5.0, 30.0, 300.0, 1800.0, 7200.0)
+#: Seconds to wait after each failure: 1, 2, 4, up to an hour. 20 attempts take about 8 hours, a
+#: night without an operator. After the last one, the event is dead.
+RETRIES = tuple(min(2.0**number, 3600.0) for number in range(19))
 #: A thread cannot be interrupted. If its process has ended, another one that shares the inbox takes
 #: the event after this time.
 THREAD_LEASE_SECONDS = 3600.0
@@ -36,12 +37,17 @@ class Context:
     id: str
     #: Number of this attempt, from 1.
     attempt: int
+    #: A newer state of the resource was processed before.
+    stale: bool = False
 
 
 #: Called at least once for each event, and again after an error or a crash. To make its effect
 #: happen exactly once, write the id of the event in the same transaction: see ``apply_once``.
 Handler = Callable[[dict[str, Any], Context], object]
 AsyncHandler = Callable[[dict[str, Any], Context], Union[Awaitable[object], object]]
+#: Events whose resource has a newer state already. ``deliver``: the handler gets them with
+#: ``context.stale``. ``skip``: it does not, and they are done. Right for a copy of the resource.
+Stale = Literal["deliver", "skip"]
 OnError = Callable[[Exception, Union[QueuedEvent, None], bool], None]
 
 
@@ -49,13 +55,23 @@ class _Steps:
     """What both workers do with the inbox."""
 
     def __init__(
-        self, store: InboxStore, retries: Sequence[float], on_error: OnError | None
+        self,
+        store: InboxStore,
+        retries: Sequence[float],
+        stale: Stale,
+        on_error: OnError | None,
     ) -> None:
+        if stale not in ("deliver", "skip"):
+            raise ValueError(f'stale is "deliver" or "skip", not {stale!r}')
         self.store = store
+        self._skips_stale = stale == "skip"
         #: The clock of due times.
         self.now: Callable[[], float] = getattr(store, "now", None) or (lambda: time.time())
         self._retries = retries
         self._on_error = on_error
+
+    def skips(self, event: QueuedEvent) -> bool:
+        return event.stale and self._skips_stale
 
     def check(self, event: QueuedEvent) -> dict[str, Any]:
         if event.attempt > len(self._retries) + 1:
@@ -92,9 +108,10 @@ class Worker:
         *,
         concurrency: int = 1,
         retries: Sequence[float] = RETRIES,
+        stale: Stale = "deliver",
         on_error: OnError | None = None,
     ) -> None:
-        self._steps = _Steps(store, retries, on_error)
+        self._steps = _Steps(store, retries, stale, on_error)
         self._handler = handler
         self._concurrency = concurrency
         self._stop = threading.Event()
@@ -130,7 +147,8 @@ class Worker:
             return False
         self._running[event.id] = time.monotonic()
         try:
-            self._handler(self._steps.check(event), Context(event.id, event.attempt))
+            if not self._steps.skips(event):
+                self._handler(self._steps.check(event), _context(event))
         except Exception as error:
             self._steps.failed(event, error)
             return True
@@ -177,9 +195,10 @@ class AsyncWorker:
         concurrency: int = 1,
         timeout: float = 30.0,
         retries: Sequence[float] = RETRIES,
+        stale: Stale = "deliver",
         on_error: OnError | None = None,
     ) -> None:
-        self._steps = _Steps(store, retries, on_error)
+        self._steps = _Steps(store, retries, stale, on_error)
         self._handler = handler
         self._concurrency = concurrency
         self._timeout = timeout
@@ -200,7 +219,7 @@ class AsyncWorker:
             return False
         self._running.add(event.id)
         try:
-            error = await self._outcome(event)
+            error = None if self._steps.skips(event) else await self._outcome(event)
             if error is None:
                 await self._complete(event)
             else:
@@ -238,7 +257,7 @@ class AsyncWorker:
 
     async def _call(self, event: QueuedEvent) -> None:
         try:
-            result = self._handler(self._steps.check(event), Context(event.id, event.attempt))
+            result = self._handler(self._steps.check(event), _context(event))
             if inspect.isawaitable(result):
                 await result
         except SystemExit as error:
@@ -253,6 +272,10 @@ class AsyncWorker:
             except Exception as error:
                 self._steps.report(error, None, False)
             await asyncio.sleep(wait)
+
+
+def _context(event: QueuedEvent) -> Context:
+    return Context(event.id, event.attempt, event.stale)
 
 
 async def _cancel(task: asyncio.Future[None]) -> None:

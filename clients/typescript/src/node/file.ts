@@ -18,8 +18,11 @@ type Line =
   | { o: "fail"; i: string; e: string; r?: number; d?: number }
   | { o: "retry"; i: string }
   | { o: "set"; n: string; v: string }
-  /** A finished event, after the journal was rewritten. */
-  | { o: "old"; i: string; t: string; f: string; at: number };
+  /**
+   * A finished event, after the journal was rewritten. With its resource and revision if they are
+   * the newest of the resource.
+   */
+  | { o: "old"; i: string; t: string; f: string; at: number; k?: string; v?: string };
 
 interface Waiting {
   line: string;
@@ -273,6 +276,8 @@ export class FileStore extends MemoryStore {
         );
       case "old": {
         this.insert({ id: line.i, type: line.t, body: "", fingerprint: line.f }, line.at);
+        const { k: resource, v: revision } = line;
+        if (resource && revision) Object.assign(this.entries.get(line.i)!, { resource, revision });
         return this.finish(line.i);
       }
       case "claim": {
@@ -497,7 +502,10 @@ function timeLine(openTime: number): Line {
 
 function describe(entry: Entry, now: number): Line[] {
   const { id: i, type: t, fingerprint: f, receivedAt: at, body: b = "" } = entry;
-  if (entry.state === "done") return [{ o: "old", i, t, f, at }];
+  if (entry.state === "done") {
+    const { resource: k, revision: v } = entry;
+    return [{ o: "old", i, t, f, at, ...(k !== undefined && v !== undefined && { k, v }) }];
+  }
   const lines: Line[] = [{ o: "put", i, t, b, f, at }];
   for (let count = 0; count < entry.attempts; count += 1) lines.push({ o: "claim", i });
   if (entry.error !== undefined) {

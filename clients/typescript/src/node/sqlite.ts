@@ -3,6 +3,8 @@
 
 import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
 import { isSame, steadyClock } from "../inbox.js";
+import { isBefore, orderOf } from "../order.js";
+import { guard } from "./guard.js";
 
 /** Where the clock of the open time ended; see `#openTime`. */
 const OPEN_TIME = "store.open_time";
@@ -12,7 +14,7 @@ const STORE_OPEN_TIME_MS = 10 * 60 * 1000;
 /** The longest delay of a retry so far, in milliseconds; see `#limitTimes`. */
 const LONGEST_DELAY = "store.longest_delay";
 /** That of the `retries` of a worker by default. */
-const DEFAULT_LONGEST_MS = 2 * 3600 * 1000;
+const DEFAULT_LONGEST_MS = 3600 * 1000;
 /** As long as ids are remembered. A longer one comes from a clock that was set. */
 const MAX_DELAY_MS = 40 * 24 * 3600 * 1000;
 
@@ -35,8 +37,65 @@ const TABLES = `
     WHERE state = 'pending';
   CREATE TABLE IF NOT EXISTS restive_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);`;
 
+/**
+ * The newest processed state of each resource. A trigger, so that it changes with the state of the
+ * event. A revision of another kind replaces it: the provider has changed its format.
+ */
+const ORDER = `
+  CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource)
+    WHERE leased_until > 0;
+  CREATE TABLE IF NOT EXISTS restive_newest (
+    resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
+    WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
+  BEGIN
+    INSERT INTO restive_newest VALUES (new.resource, new.revision, new.received_at)
+    ON CONFLICT (resource) DO UPDATE SET
+      revision = excluded.revision, received_at = excluded.received_at
+    WHERE substr(restive_newest.revision, 1, 1) <> substr(excluded.revision, 1, 1)
+      OR restive_newest.revision <= excluded.revision;
+  END;`;
+
+/**
+ * Events that are looked at for one whose resource has none in progress. Beyond it, events of busy
+ * resources delay others until one of them is finished.
+ */
+const SCAN = 2_000;
+
+const CLAIM = `
+  UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
+    SELECT number FROM (
+      SELECT number, resource FROM restive_inbox
+      WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
+      ORDER BY due_at, number LIMIT ${SCAN}) AS due
+    WHERE NOT EXISTS (
+      SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
+      AND other.leased_until > 0 AND other.leased_until > ? AND other.state = 'pending')
+    LIMIT 1)
+  RETURNING id, type, body, attempts, revision, (
+    SELECT newest.revision FROM restive_newest AS newest
+    WHERE newest.resource = restive_inbox.resource) AS newest`;
+
+/** An event waits for the one of its resource that is in progress. */
+const NEXT_DUE = `
+  SELECT min(max(due_at, leased_until, coalesce((
+    SELECT max(other.leased_until) FROM restive_inbox AS other
+    WHERE other.resource = one.resource AND other.leased_until > 0 AND other.state = 'pending'
+  ), 0))) AS at FROM restive_inbox AS one WHERE state = 'pending'`;
+
+interface Row {
+  id: string;
+  type: string;
+  body: string;
+  attempts: number;
+  revision: string | null;
+  newest: string | null;
+}
+
 export class SqliteStore implements InboxStore {
-  readonly #db: SqliteDatabase;
+  /** Undefined when the store is closed. */
+  #connection: SqliteDatabase | undefined;
+  #guard: ReturnType<typeof guard>;
   readonly #isShared: boolean;
   readonly #clock = steadyClock();
   #longestDelay = DEFAULT_LONGEST_MS;
@@ -45,17 +104,82 @@ export class SqliteStore implements InboxStore {
 
   /**
    * `shared`: other processes work on this inbox too. Otherwise the events that an earlier process
-   * had taken when it was killed are due at once, not when their lease ends.
+   * had taken when it was killed are due at once, not when their lease ends, and a second store of
+   * the same file throws an error. If `db` is an object of your own around a connection, nothing
+   * notices a second process.
    */
   constructor(db: SqliteDatabase, { shared = false } = {}) {
-    this.#db = db;
+    this.#connection = db;
     this.#isShared = shared;
+    this.#guard = guard(db, shared);
+    try {
+      this.#openedAt = this.#prepare();
+    } catch (error) {
+      this.#guard?.close();
+      throw error;
+    }
+  }
+
+  /** Returns where the clock of the open time begins. */
+  #prepare(): number {
+    const db = this.#db;
     // FULL: an acknowledged event survives a power cut.
     db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA busy_timeout = 4000;");
     db.exec(TABLES);
-    if (!shared) db.exec("UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0");
-    this.#openedAt = this.#startClock();
+    this.#addOrder();
+    const taken = "UPDATE restive_inbox SET leased_until = 0 WHERE leased_until > 0";
+    if (!this.#isShared) db.exec(taken);
+    const openedAt = this.#startClock();
     this.#limitTimes(this.now(), 0);
+    return openedAt;
+  }
+
+  /** Lets others open the inbox. Stop the workers first. The connection stays open. */
+  async close(): Promise<void> {
+    if (!this.#connection) return;
+    try {
+      this.#storeTime(this.#ownTime());
+    } catch {
+      // Then ids are kept longer.
+    }
+    this.#connection = undefined;
+    this.#guard?.close();
+  }
+
+  get #db(): SqliteDatabase {
+    if (!this.#connection) throw new Error("the store is closed: stop its workers before");
+    return this.#connection;
+  }
+
+  /** Tables of earlier releases have no resources. Events that wait get theirs. */
+  #addOrder(): void {
+    const columns = "SELECT 1 FROM pragma_table_info('restive_inbox') WHERE name = 'revision'";
+    const db = this.#db;
+    // Usually it is there. Then nothing is locked: another process may be writing.
+    if (!db.prepare(columns).get()) {
+      db.exec("BEGIN IMMEDIATE");
+      try {
+        if (!db.prepare(columns).get()) this.#addColumns();
+        db.exec("COMMIT");
+      } catch (error) {
+        db.exec("ROLLBACK");
+        throw error;
+      }
+    }
+    db.exec(ORDER);
+  }
+
+  #addColumns(): void {
+    const db = this.#db;
+    for (const name of ["resource", "revision"]) {
+      db.exec(`ALTER TABLE restive_inbox ADD COLUMN ${name} TEXT`);
+    }
+    const rows = db.prepare("SELECT number, body FROM restive_inbox WHERE body IS NOT NULL").all();
+    const set = db.prepare("UPDATE restive_inbox SET resource = ?, revision = ? WHERE number = ?");
+    for (const { number, body } of rows as { number: number; body: string }[]) {
+      const { resource = null, revision = null } = orderOf(body);
+      set.run(resource, revision, number);
+    }
   }
 
   /** Processes that share the inbox must have the same clock, so it is that of the machine. */
@@ -128,20 +252,27 @@ export class SqliteStore implements InboxStore {
    */
   #openTime(): number {
     const stored = this.#storedTime();
-    const own = Math.floor(this.#openedAt + performance.now() - this.#opened);
+    const own = this.#ownTime();
     if (stored > own) this.#openedAt += stored - own;
     else if (own - stored >= STORE_OPEN_TIME_MS) this.#storeTime(own);
     return Math.max(stored, own);
+  }
+
+  #ownTime(): number {
+    return Math.floor(this.#openedAt + performance.now() - this.#opened);
   }
 
   async put(event: NewEvent): Promise<"stored" | "known" | "different"> {
     const { id, type, body, fingerprint } = event;
     const insert = this.#db.prepare(
       `INSERT INTO restive_inbox
-       (id, type, body, fingerprint, received_at, state, attempts, due_at, leased_until)
-       VALUES (?, ?, ?, ?, ?, 'pending', 0, 0, 0) ON CONFLICT (id) DO NOTHING`,
+       (id, type, body, fingerprint, received_at, state, attempts, due_at, leased_until,
+        resource, revision)
+       VALUES (?, ?, ?, ?, ?, 'pending', 0, 0, 0, ?, ?) ON CONFLICT (id) DO NOTHING`,
     );
-    const { changes } = insert.run(id, type, body, fingerprint, this.#openTime());
+    const { resource = null, revision = null } = orderOf(body);
+    const at = this.#openTime();
+    const { changes } = insert.run(id, type, body, fingerprint, at, resource, revision);
     if (Number(changes) > 0) return "stored";
     const find = this.#db.prepare("SELECT fingerprint FROM restive_inbox WHERE id = ?");
     const known = find.get(id) as { fingerprint: string } | undefined;
@@ -151,18 +282,12 @@ export class SqliteStore implements InboxStore {
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
     // The time in which a worker waits counts, also if the process is killed.
     this.#openTime();
-    const row = this.#db
-      .prepare(
-        `UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
-         SELECT number FROM restive_inbox
-         WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
-         ORDER BY due_at, number LIMIT 1)
-       RETURNING id, type, body, attempts`,
-      )
-      .get(now + leaseMs, now, now) as
-      { id: string; type: string; body: string; attempts: number } | undefined;
+    const row = this.#db.prepare(CLAIM).get(now + leaseMs, now, now, now) as Row | undefined;
     if (!row && this.#isShared) this.#limitTimes(now, leaseMs);
-    return row && { id: row.id, type: row.type, body: row.body, attempt: row.attempts };
+    if (!row) return undefined;
+    const { id, type, body, attempts: attempt } = row;
+    const stale = isBefore(row.revision ?? undefined, row.newest ?? undefined);
+    return { id, type, body, attempt, stale };
   }
 
   async complete(id: string): Promise<void> {
@@ -185,11 +310,7 @@ export class SqliteStore implements InboxStore {
   }
 
   async nextDue(): Promise<number | undefined> {
-    const row = this.#db
-      .prepare(
-        "SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox WHERE state = 'pending'",
-      )
-      .get() as { at: number | null };
+    const row = this.#db.prepare(NEXT_DUE).get() as { at: number | null };
     return row.at ?? undefined;
   }
 
@@ -228,6 +349,7 @@ export class SqliteStore implements InboxStore {
     const { changes } = this.#db
       .prepare("DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?")
       .run(limit);
+    this.#db.prepare("DELETE FROM restive_newest WHERE received_at < ?").run(limit);
     return Number(changes);
   }
 

@@ -1,0 +1,92 @@
+// The store in SQLite: one process has it open, or all share it.
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { statSync } from "node:fs";
+import { createInterface } from "node:readline";
+import { join } from "node:path";
+import test from "node:test";
+
+import { SqliteStore } from "restive-client/node";
+
+import { newEvent } from "./harness.mjs";
+import { folder, sqlite } from "./stores.mjs";
+
+const options = { timeout: 30_000, skip: !sqlite };
+const database = (place) => new sqlite.DatabaseSync(join(place, "inbox.db"));
+const refused = /inbox\.db is open already.*shared: true/;
+
+/** Another process that opens the store, takes an event and keeps it. Returns what it prints. */
+async function other(place, shared) {
+  const script = `
+    import { DatabaseSync } from "node:sqlite";
+    import { SqliteStore } from "restive-client/node";
+    try {
+      const db = new DatabaseSync(process.argv[1]);
+      const store = new SqliteStore(db, { shared: ${shared} });
+      console.log((await store.claim(store.now(), 3_600_000))?.id ?? "nothing");
+      setInterval(() => store, 1_000);
+    } catch (error) {
+      console.log(error.message);
+    }`;
+  const flags = ["--input-type=module", "--eval", script, join(place, "inbox.db")];
+  const child = spawn(process.execPath, flags, { stdio: ["ignore", "pipe", "inherit"] });
+  const ended = new Promise((resolve) => child.once("exit", resolve));
+  for await (const line of createInterface({ input: child.stdout })) {
+    return { line, kill: () => child.kill("SIGKILL") && ended };
+  }
+  throw new Error("the process printed nothing");
+}
+
+test("sqlite store: a second process must share it", options, async () => {
+  // whether the first one shares it, whether the second one does, whether it opens
+  for (const [held, shared, opens] of [
+    [false, false, false],
+    [false, true, false],
+    [true, false, false],
+    [true, true, true],
+  ]) {
+    const place = folder();
+    const store = new SqliteStore(database(place), { shared: held });
+    await store.put(newEvent("a"));
+    const second = await other(place, shared);
+    if (opens) assert.equal(second.line, "a");
+    else assert.match(second.line, refused);
+    await second.kill();
+    // It has taken back no lease of the first one, and the lock is still there.
+    assert.equal(await store.put(newEvent("a")), "known");
+    assert.throws(() => new SqliteStore(database(place), { shared: !held }), refused);
+    await store.close();
+  }
+});
+
+test("sqlite store: the lock ends with its process, or when it is closed", options, async () => {
+  const place = folder();
+  const first = new SqliteStore(database(place));
+  await first.put(newEvent("a"));
+  assert.throws(() => new SqliteStore(database(place)), refused);
+  await first.close();
+  await first.close();
+  await assert.rejects(first.put(newEvent("b")), /is closed/);
+  await assert.rejects(first.claim(Date.now(), 1_000), /is closed/);
+  const killed = await other(place, false);
+  assert.equal(killed.line, "a");
+  assert.throws(() => new SqliteStore(database(place)), refused);
+  await killed.kill();
+  const store = new SqliteStore(database(place));
+  assert.equal((await store.claim(store.now(), 1_000)).id, "a", "its event is due at once");
+  assert.equal(statSync(join(place, "inbox.db.lock")).mode & 0o777, 0o600);
+  await store.close();
+});
+
+test("sqlite store: an object that is no connection has no lock", options, async () => {
+  const place = folder();
+  const db = database(place);
+  const own = { exec: (sql) => db.exec(sql), prepare: (sql) => db.prepare(sql) };
+  const stores = [new SqliteStore(own), new SqliteStore(own)];
+  await stores[0].put(newEvent("a"));
+  assert.equal(await stores[1].put(newEvent("a")), "known");
+  // As one in memory, which no other process sees.
+  const memory = new sqlite.DatabaseSync(":memory:");
+  assert.ok(new SqliteStore(memory) && new SqliteStore(memory));
+});

@@ -31,7 +31,7 @@ fn code(answer: &Answer) -> (u16, &str) {
     (answer.status, answer.json["error"]["code"].as_str().unwrap_or("none"))
 }
 
-/// A server whose disk fails, and three writes after the fault. The service writes by itself now and
+/// A server whose disk fails, and three writes after that. The service writes by itself now and
 /// then; where it met the fault before the first request, another server is started.
 fn refusals(what: Fault, first: (u16, &str), later: (u16, &str)) -> (Faults, Server, Vec<Answer>) {
     for _ in 0..5 {

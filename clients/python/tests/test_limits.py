@@ -79,7 +79,7 @@ class Limits(unittest.TestCase):
         self.assertEqual({one.code for one in self.problems}, {"store_failed"})
         messages = [one.message for one in self.problems]
         refused = [one for one in messages if "wait for the store" in one]
-        late = [one for one in messages if "within 0.5 s" in one]
+        late = [one for one in messages if "within 1.5 s" in one]
         self.assertEqual((len(refused), len(late)), (2, len(answers) - 2), messages)
 
     def test_asgi_answers_in_time_and_bounds_what_waits(self):
@@ -108,7 +108,7 @@ class Limits(unittest.TestCase):
         self.recovers(send)
 
     def limits(self):
-        limits = {"STORE_SECONDS": 0.5, "MAX_WAITING_REQUESTS": 8}
+        limits = {"STORE_SECONDS": 1.5, "MAX_WAITING_REQUESTS": 8}
         return mock.patch.multiple(module, **limits)
 
     def recovers(self, send):

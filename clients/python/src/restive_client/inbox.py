@@ -155,12 +155,20 @@ RETURNING id, type, body, attempts, revision, (
   WHERE newest.resource = restive_inbox.resource)
 """
 
-#: An event waits for the one of its resource that is in progress.
-_NEXT_DUE = """
-SELECT min(max(due_at, leased_until, coalesce((
-  SELECT max(other.leased_until) FROM restive_inbox AS other
-  WHERE other.resource = one.resource AND other.leased_until > 0 AND other.state = 'pending'
-), 0))) FROM restive_inbox AS one WHERE state = 'pending'
+#: An event waits for the one of its resource that is in progress, so those in progress are enough,
+#: and the first one whose resource has none.
+_NEXT_DUE = f"""
+SELECT min(at) FROM (
+  SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox INDEXED BY restive_inbox_leased
+  WHERE leased_until > 0 AND state = 'pending'
+  UNION ALL SELECT at FROM (
+    SELECT due.due_at AS at FROM (
+      SELECT due_at, resource FROM restive_inbox WHERE state = 'pending' AND leased_until = 0
+      ORDER BY due_at, number LIMIT {_SCAN}) AS due
+    WHERE NOT EXISTS (
+      SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
+      AND other.leased_until > 0 AND other.state = 'pending')
+    LIMIT 1))
 """
 
 

@@ -76,12 +76,22 @@ const CLAIM = `
     SELECT newest.revision FROM restive_newest AS newest
     WHERE newest.resource = restive_inbox.resource) AS newest`;
 
-/** An event waits for the one of its resource that is in progress. */
+/**
+ * An event waits for the one of its resource that is in progress, so those in progress are enough,
+ * and the first one whose resource has none.
+ */
 const NEXT_DUE = `
-  SELECT min(max(due_at, leased_until, coalesce((
-    SELECT max(other.leased_until) FROM restive_inbox AS other
-    WHERE other.resource = one.resource AND other.leased_until > 0 AND other.state = 'pending'
-  ), 0))) AS at FROM restive_inbox AS one WHERE state = 'pending'`;
+  SELECT min(at) AS at FROM (
+    SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox INDEXED BY restive_inbox_leased
+    WHERE leased_until > 0 AND state = 'pending'
+    UNION ALL SELECT at FROM (
+      SELECT due.due_at AS at FROM (
+        SELECT due_at, resource FROM restive_inbox WHERE state = 'pending' AND leased_until = 0
+        ORDER BY due_at, number LIMIT ${SCAN}) AS due
+      WHERE NOT EXISTS (
+        SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
+        AND other.leased_until > 0 AND other.state = 'pending')
+      LIMIT 1))`;
 
 interface Row {
   id: string;

@@ -60,7 +60,11 @@ impl<'a> Clients<'a> {
         run(untar.arg(packed(&out, "tgz")?))?;
         self.check_size(&package, &out)?;
         copy(&source("typescript/test"), &out.join("test"), &[])?;
-        self.node_tests(&out, &["vectors", "receiver", "file_store"], Path::new("node"))?;
+        self.node_tests(
+            &out,
+            &["vectors", "receiver", "file_store", "order", "worker"],
+            Path::new("node"),
+        )?;
         self.node_tests(&out, &["*"], &self.newest_node())
     }
 

@@ -40,6 +40,7 @@ pub struct Address {
     pooler: bool,
     /// Without the password.
     shown: String,
+    schema: Option<String>,
 }
 
 /// What the service itself reads of the URL; the rest is the client's.
@@ -71,13 +72,24 @@ impl Address {
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(refuse("the URL names no host".to_owned()));
         }
+        let has_at = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
+        if config.get_hosts().iter().any(has_at) {
+            // What looks like a host is the end of a password.
+            return Err(refuse("the URL has two `@`; in a password, write @ as %40".to_owned()));
+        }
         if config.get_user().is_none() {
             return Err(refuse("the URL names no user".to_owned()));
         }
-        let mode = own.sslmode.as_deref().unwrap_or("prefer");
+        let usual = if own.roots.is_some() { "verify-full" } else { "prefer" };
+        let mode = own.sslmode.as_deref().unwrap_or(usual);
         let (mode, trust) = match (mode, &own.roots) {
-            ("disable", _) => (SslMode::Disable, Trust::Anyone),
-            ("prefer", _) => (SslMode::Prefer, Trust::Anyone),
+            ("disable" | "prefer", Some(_)) => {
+                return Err(refuse(format!(
+                    "sslrootcert has no effect with sslmode={mode}; use verify-full"
+                )));
+            }
+            ("disable", None) => (SslMode::Disable, Trust::Anyone),
+            ("prefer", None) => (SslMode::Prefer, Trust::Anyone),
             ("require", None) => (SslMode::Require, Trust::Anyone),
             ("require" | "verify-full", _) => (SslMode::Require, Trust::Named),
             (other, _) => {
@@ -99,7 +111,12 @@ impl Address {
         }
         let tls = Tls::new(trust, own.roots.as_deref())?;
         let shown = shown(&config);
-        Ok(Address { config, tls, pooler: own.pooler, shown })
+        Ok(Address { config, tls, pooler: own.pooler, shown, schema: own.schema })
+    }
+
+    /// The schema that the URL names.
+    pub fn schema(&self) -> Option<&str> {
+        self.schema.as_deref()
     }
 
     /// The address as it may be logged.
@@ -501,6 +518,9 @@ mod tests {
             ("postgres://db/shop", "no user"),
             ("postgres://u:geheim@/shop", "no host"),
             ("postgres://u@db/shop?sslmode=verify-full&sslrootcert=/none.pem", "sslrootcert"),
+            ("postgres://u@db/shop?sslrootcert=/none.pem", "/none.pem"),
+            ("postgres://u@db/shop?sslmode=prefer&sslrootcert=/c.pem", "use verify-full"),
+            ("postgres://u:x@geheim@db/shop", "write @ as %40"),
         ] {
             let refused = refusal(url);
             assert!(refused.contains(reason), "{url}: {refused}");

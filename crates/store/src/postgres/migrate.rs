@@ -1,6 +1,7 @@
 //! A PostgreSQL database as the source or the target of a move (`crate::migrate`). Both work on the
 //! thread of their caller and wait for the server.
 
+use super::cluster::NAMES;
 use super::connect::{Address, Cells, Client};
 use super::layout::{self, quote, table_name};
 use super::open::{self, refused};
@@ -35,16 +36,7 @@ const COLUMNS: &str = "SELECT c.table_name::text, c.column_name::text FROM \
     information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name) \
     WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' ORDER BY 1, 2";
 /// Tables that are not moved: settings are, in part; the rest belongs to the nodes.
-const OWN: [&str; 8] = [
-    "meta",
-    "writers",
-    "settled",
-    "restive_nodes",
-    "restive_leases",
-    "restive_presence",
-    "restive_relay",
-    "restive_budgets",
-];
+const OWN: [&str; 3] = ["meta", "writers", "settled"];
 /// Tables that number their rows, and what else names such numbers.
 const NUMBERED: [(&str, &str); 3] = [
     ("remembered", "(SELECT max(answers) FROM erasing)"),
@@ -395,7 +387,7 @@ impl Source for PostgresSource {
             let quoted = quote(&name);
             let is_words = column == "search" && is_record(&quoted);
             let is_known = known.contains(&(quoted, quote(&column)));
-            if !is_words && !is_known && !OWN.contains(&&*name) {
+            if !is_words && !is_known && !OWN.contains(&&*name) && !NAMES.contains(&&*name) {
                 unknown.push(format!("{name}.{column}"));
             }
         }

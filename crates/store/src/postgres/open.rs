@@ -146,10 +146,15 @@ pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> 
     }
     let user: String = row.cell(4)?;
     let Some(schema) = row.cell::<Option<String>>(2)? else {
-        let reason = format!(
-            "has no schema that `{user}` uses: create the one in the search_path, for example \
-             with: CREATE SCHEMA AUTHORIZATION {user}"
-        );
+        let reason = match address.schema() {
+            Some(name) => format!(
+                "has no schema `{name}`. Create it: CREATE SCHEMA {name} AUTHORIZATION {user}"
+            ),
+            None => format!(
+                "has no schema that `{user}` uses: create the one in the search_path, for example \
+                 with: CREATE SCHEMA AUTHORIZATION {user}"
+            ),
+        };
         return Err(refused(address, &reason));
     };
     if !row.cell::<bool>(3)? {

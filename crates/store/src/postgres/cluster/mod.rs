@@ -12,6 +12,8 @@ mod side;
 mod status;
 mod tables;
 
+pub(super) use tables::NAMES;
+
 pub use fence::{CHECK, stale};
 pub use status::{NodeStatus, Status, status};
 

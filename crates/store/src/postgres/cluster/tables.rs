@@ -16,6 +16,16 @@ pub const LOCK_TABLES: i64 = 101;
 pub const LOCK_PRESENCE: i64 = 102;
 pub const LOCK_RELAY: i64 = 103;
 
+/// The names of the tables.
+pub const NAMES: [&str; 6] = [
+    "restive_nodes",
+    "restive_leases",
+    "restive_holds",
+    "restive_presence",
+    "restive_relay",
+    "restive_budgets",
+];
+
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS restive_nodes (
   node bigint PRIMARY KEY, host text NOT NULL, version text NOT NULL,
@@ -45,11 +55,8 @@ pub const LOCK: &str = "SELECT pg_advisory_xact_lock($1::int, $2::int)";
 
 /// Creates what is missing. Several nodes may start at once.
 pub async fn create(client: &Client) -> Result<(), Error> {
-    let complete = "SELECT (SELECT count(*) FROM pg_class WHERE oid IN \
-        (to_regclass('restive_nodes'), to_regclass('restive_leases'), \
-        to_regclass('restive_presence'), to_regclass('restive_relay'), \
-        to_regclass('restive_budgets'), to_regclass('restive_holds'))) = 6";
-    if let Some(row) = client.row(complete, params![]).await?
+    let complete = "SELECT count(to_regclass(name)) = count(*) FROM unnest($1::text[]) name";
+    if let Some(row) = client.row(complete, params![NAMES.to_vec()]).await?
         && row.cell::<bool>(0)?
     {
         return Ok(());

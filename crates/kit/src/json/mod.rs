@@ -26,6 +26,7 @@ pub(crate) struct JsonFault {
     pub reason: &'static str,
 }
 
+#[cfg(any(feature = "receiver", feature = "inbox"))]
 impl<'a> Node<'a> {
     /// A member of an object. None if it is missing, or there more than once: two readers could
     /// take different ones.

@@ -13,7 +13,7 @@ use crate::judge::{self, Server, Tools};
 use crate::process::{cargo, run, run_within, target_dir};
 use crate::summary::{Background, Summary};
 use crate::versions::{self, WAYS};
-use crate::{deny, postgres, tidy};
+use crate::{deny, dist, postgres, tidy};
 
 /// The test command of the README: all tests, then the judges against the real server. A tool that
 /// cannot be installed or run fails the command.
@@ -42,6 +42,7 @@ pub fn test() -> Result<()> {
         move || {
             let mut summary = Summary::default();
             judges(&mut summary, tools.as_ref());
+            dist::steps(&mut summary, true);
             summary
         }
     });

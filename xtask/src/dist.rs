@@ -41,22 +41,32 @@ impl Build {
 
 pub fn dist(debug: bool) -> Result<()> {
     let mut summary = Summary::default();
+    steps(&mut summary, debug);
+    summary.finish()
+}
+
+/// The steps, part of `test` for the debug build.
+pub fn steps(summary: &mut Summary, debug: bool) {
+    let Some(dist) = summary.step("clear target/dist", clear) else { return };
+    let builds = match debug {
+        true => summary.step("build for debugging", build_debug).into_iter().collect(),
+        false => build_all(summary),
+    };
+    for build in &builds {
+        package(summary, build, &dist);
+    }
+    if !builds.is_empty() {
+        summary.step("checksums", || sums(&dist));
+    }
+}
+
+fn clear() -> Result<PathBuf> {
     let dist = target_dir()?.join("dist");
     if dist.exists() {
         fs::remove_dir_all(&dist).context("cannot clear the last distribution")?;
     }
     fs::create_dir_all(&dist)?;
-    let builds = match debug {
-        true => summary.step("build for debugging", build_debug).into_iter().collect(),
-        false => build_all(&mut summary),
-    };
-    for build in &builds {
-        package(&mut summary, build, &dist);
-    }
-    if !builds.is_empty() {
-        summary.step("checksums", || sums(&dist));
-    }
-    summary.finish()
+    Ok(dist)
 }
 
 fn package(summary: &mut Summary, build: &Build, dist: &Path) {
@@ -84,7 +94,8 @@ fn package(summary: &mut Summary, build: &Build, dist: &Path) {
 }
 
 fn build_debug() -> Result<Build> {
-    run(&mut cargo(["build", "--locked", "-p", "restive"]))?;
+    // As the tests build it: alone, it would need fewer features, and all would be built again.
+    run(&mut cargo(["build", "--workspace", "--locked", "--bin", "restive"]))?;
     let (architecture, debian) = host()?;
     let executable = target_dir()?.join("debug/restive");
     Ok(Build { architecture, debian, executable })

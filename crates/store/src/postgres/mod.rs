@@ -21,6 +21,7 @@ mod retention;
 mod rows;
 mod search;
 mod session;
+mod sessions;
 mod shared;
 mod timers;
 mod tls;

@@ -19,6 +19,7 @@ mod postgres;
 mod references;
 mod remembered;
 mod searches;
+mod sessions;
 mod support;
 mod versions;
 

@@ -10,6 +10,7 @@ mod erasure;
 mod idempotency;
 mod layout;
 mod list;
+mod locked;
 mod log;
 mod migrate;
 mod open;
@@ -170,7 +171,7 @@ impl PostgresStore {
         };
         if list::is_short(shared, scope, collection, query)
             && list::is_single(query)
-            && let Some(page) = self.pool.short(read(Room::Short)).await?
+            && let Some(page) = self.pool.short_of((scope, collection), read(Room::Short)).await?
         {
             return Ok(page);
         }
@@ -211,7 +212,7 @@ impl Records for PostgresStore {
         id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Record>, Error>> {
         let shared = &*self.shared;
-        Box::pin(self.pool.short(move |client: Arc<Client>| async move {
+        Box::pin(self.pool.short_of((scope, collection), move |client: Arc<Client>| async move {
             read::record(&client, shared, scope, collection, parent, id).await
         }))
     }
@@ -248,7 +249,7 @@ impl Records for PostgresStore {
                     read::by_ids(&client, shared, scope, collection, ids, max_bytes).await
                 }
             };
-            if let Some(found) = self.pool.short(read(SHORT_BYTES)).await? {
+            if let Some(found) = self.pool.short_of((scope, collection), read(SHORT_BYTES)).await? {
                 return Ok(found);
             }
             let found = self.pool.long(Tenant::from(scope), read(max_bytes)).await?;

@@ -4,9 +4,11 @@
 //! connections, so that any task may use them.
 
 use super::connect::{Address, Client};
+use super::locked::Locked;
 use super::sessions::Sessions;
 use crate::Error;
 use crate::fair::{FairQueue, Tenant};
+use model::{CollectionIx, Scope};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -32,6 +34,10 @@ pub const DEADLINE: Duration = Duration::from_secs(5);
 const SERVICE_DEADLINE: Duration = Duration::from_secs(20);
 /// What a server does not answer within this time after the deadline is lost.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Limits of a short read in the database: the others of its connection wait for it. One that meets
+/// a locked table goes on as a long read.
+const SHORT_LIMITS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '200ms'";
 
 /// The thread that drives connections. They end with it.
 pub struct Net {
@@ -73,6 +79,7 @@ pub struct Pool {
     sessions: Arc<Sessions>,
     shared: Vec<tokio::sync::Mutex<Option<Arc<Client>>>>,
     next: AtomicUsize,
+    locked: Locked,
     accounts: Arc<Gate>,
     service: Arc<Gate>,
 }
@@ -82,7 +89,8 @@ impl Pool {
         let shared = (0..SHARED).map(|_| tokio::sync::Mutex::new(None)).collect();
         let (accounts, service) = (Gate::new(RUNNING), Gate::new(SERVICE_RUNNING));
         let sessions = Sessions::new(address, handle, RUNNING + SERVICE_RUNNING);
-        Pool { sessions, shared, next: AtomicUsize::new(0), accounts, service }
+        let (next, locked) = (AtomicUsize::new(0), Locked::default());
+        Pool { sessions, shared, next, locked, accounts, service }
     }
 
     /// With a deadline by the clock of the thread of the connections: the caller's may have none.
@@ -99,6 +107,10 @@ impl Pool {
             return Ok(client.clone());
         }
         let client = self.sessions.connect().await?;
+        // Behind a pooler, settings would be those of other sessions.
+        if !client.is_unnamed() {
+            client.batch(SHORT_LIMITS).await?;
+        }
         *slot = Some(client.clone());
         Ok(client)
     }
@@ -113,9 +125,41 @@ impl Pool {
         }
     }
 
-    /// Runs a short read: statements that each stand for themselves. A read has no effect, so one
-    /// whose connection was lost is tried on another.
+    /// Runs a short read: statements that each stand for themselves.
     pub async fn short<T, F>(&self, read: impl Fn(Arc<Client>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match self.beside_others(&read).await {
+            Err(Error::Busy) => self.long(Tenant::Service, read).await,
+            done => done,
+        }
+    }
+
+    /// The same, of the table of one collection. While that is locked, its reads leave the shared
+    /// connections to those of other tables.
+    pub async fn short_of<T, F>(
+        &self,
+        (scope, collection): (Scope, CollectionIx),
+        read: impl Fn(Arc<Client>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        if self.locked.may_try(collection) {
+            let done = self.beside_others(&read).await;
+            let met = matches!(done, Err(Error::Busy));
+            self.locked.note(collection, met);
+            if !met {
+                return done;
+            }
+        }
+        self.long(Tenant::from(scope), read).await
+    }
+
+    /// On a shared connection. A read has no effect, so one whose connection was lost is tried on
+    /// another.
+    async fn beside_others<T, F>(&self, read: &impl Fn(Arc<Client>) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {

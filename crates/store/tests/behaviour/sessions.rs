@@ -44,3 +44,25 @@ async fn reads_whose_callers_have_gone_take_no_more_sessions_than_others() {
     }
     assert!(place.ask(&count) <= 13);
 }
+
+#[tokio::test]
+async fn a_locked_table_holds_up_its_own_reads_alone() {
+    let Some(place) = Place::new() else { return };
+    let bed = place.open(schema(), None).unwrap();
+    let book = bed.put(book("Dune", json!(1))).await;
+    let order = bed.put(create(ORDERS, json!({"quantity": 1}))).await;
+    let locker = place.address().connect().await.unwrap();
+    locker.batch("BEGIN; LOCK TABLE r_books IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..30 {
+        let (store, id) = (bed.store.clone(), book.id.clone());
+        waiting.push(tokio::spawn(async move { store.record(HERE, BOOKS, None, &id).await }));
+        let found = bed.store.record(HERE, ORDERS, None, &order.id).await.unwrap();
+        assert_eq!(found.as_ref(), Some(&order));
+    }
+    assert!(waiting.iter().all(|task| !task.is_finished()), "the table is locked");
+    locker.batch("ROLLBACK").await.unwrap();
+    for task in waiting {
+        assert_eq!(task.await.unwrap().unwrap(), Some(book.clone()));
+    }
+}

@@ -1,5 +1,6 @@
 //! Lists on PostgreSQL: runs the statements of a plan and reads their rows.
 
+use super::bounded::{self, End};
 use super::connect::{Cells, Client};
 use super::layout::{self, Table};
 use super::param::{Param, decoded, params};
@@ -109,16 +110,32 @@ pub fn is_single(query: &Query) -> bool {
     }
 }
 
-/// A page. A list that is not `is_single` runs in a transaction with one snapshot.
+/// How much a read may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// Beside the short reads of everybody.
+    Short,
+    /// On a connection of its own.
+    Page,
+}
+
+/// A page; none if it does not fit into the room. A list that is not `is_single` runs in a
+/// transaction with one snapshot.
 pub async fn list<T: FromRow>(
     client: &Client,
     shared: &Shared,
-    scope: Scope,
-    ix: CollectionIx,
+    (scope, ix): (Scope, CollectionIx),
     query: &Query,
-) -> Result<Page<T>, Error> {
+    room: Room,
+) -> Result<Option<Page<T>>, Error> {
     let plan = Plan::new(shared, &shared.schema, scope, ix, query)?;
-    let lister = Lister { client, shared, plan, size: Size::new(list::PAGE_BYTES) };
+    let max_bytes = if room == Room::Short { list::SHORT_BYTES } else { list::PAGE_BYTES };
+    let lister = Lister { client, shared, plan, room, size: Size::new(max_bytes) };
+    let page = page(&lister, query).await?;
+    Ok(Some(page).filter(|_| room == Room::Page || !lister.size.is_cut()))
+}
+
+async fn page<T: FromRow>(lister: &Lister<'_>, query: &Query) -> Result<Page<T>, Error> {
     let (limit, all) = (list::more(query), Condition::default());
     let page_of = |rows: Vec<Found<T>>, snapshot| {
         // The last row only shows that there are more.
@@ -159,6 +176,7 @@ struct Lister<'a> {
     client: &'a Client,
     shared: &'a Shared,
     plan: Plan<'a>,
+    room: Room,
     size: Size,
 }
 
@@ -268,13 +286,47 @@ impl Lister<'_> {
         limit: usize,
         size: &Size,
     ) -> Result<Vec<Found<T>>, Error> {
+        let (sql, values) = (numbered(&statement.sql), bound(&statement.values));
+        let (table, before) = (self.table(), size.bytes.load(Ordering::Relaxed));
+        let (mut bytes, end) = (
+            size.max_bytes.saturating_sub(before),
+            match self.room {
+                Room::Short => End::At,
+                Room::Page => End::After,
+            },
+        );
+        loop {
+            let texts = T::texts(table);
+            let limits = (bytes, end);
+            let (rows, more) = bounded::first(self.client, texts, (&sql, &values), limits).await?;
+            let found = self.take(&rows, width, limit, size)?;
+            if !more || size.is_cut() {
+                return Ok(found);
+            }
+            if self.room == Room::Short {
+                size.cut(true);
+                return Ok(found);
+            }
+            // Texts of an older shape may have become shorter.
+            bytes = bytes.max(1).saturating_mul(4);
+            size.bytes.store(before, Ordering::Relaxed);
+        }
+    }
+
+    /// Reads rows until they have their size.
+    fn take<T: FromRow>(
+        &self,
+        rows: &[Row],
+        width: usize,
+        limit: usize,
+        size: &Size,
+    ) -> Result<Vec<Found<T>>, Error> {
         let collection = &self.shared.schema.collections[self.plan.collection];
-        let sql = numbered(&statement.sql);
-        let mut found = Vec::with_capacity(limit.min(128));
-        for row in self.client.query(&sql, &bound(&statement.values)).await? {
+        let mut found = Vec::with_capacity(rows.len());
+        for row in rows {
             size.cut(size.is_full());
             size.seen.store(row.cell(width)?, Ordering::Relaxed);
-            let text = T::read(&row, self.table(), collection)?;
+            let text = T::read(row, self.table(), collection)?;
             size.add(text.bytes());
             // The last row only shows whether there are more, and the page ends before it. Number
             // and keys are needed only there, unless rows are to be merged.
@@ -282,7 +334,7 @@ impl Lister<'_> {
             let (number, keys) = match self.plan.every_key || may_end {
                 true => {
                     let places = width + 1..width + 1 + self.plan.keys.len();
-                    let keys = places.map(|place| scalar(&row, place));
+                    let keys = places.map(|place| scalar(row, place));
                     (row.cell(0)?, keys.collect::<Result<_, _>>()?)
                 }
                 false => (0, Vec::new()),

@@ -3,12 +3,14 @@
 //! Nothing outside this folder knows that there is SQL.
 
 mod backend;
+mod bounded;
 pub mod cluster;
 pub mod connect;
 mod erasure;
 mod idempotency;
 mod layout;
 mod list;
+mod locked;
 mod log;
 mod migrate;
 mod open;
@@ -20,6 +22,7 @@ mod retention;
 mod rows;
 mod search;
 mod session;
+mod sessions;
 mod shared;
 mod timers;
 mod tls;
@@ -33,7 +36,7 @@ pub use migrate::{PostgresSource, PostgresTarget};
 
 use crate::commit;
 use crate::fair::Tenant;
-use crate::list::EMBEDDED_BYTES;
+use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
 use crate::options::{Options, Role, steady};
 use crate::outbox::{Delivery, EndpointStates, Retries, Settlement};
 use crate::state::{self, State};
@@ -46,6 +49,7 @@ use crate::{
 use backend::Backend;
 use connect::{Address, Client};
 use layout::Source;
+use list::Room;
 use model::query::Query;
 use model::schema::Builtin;
 use model::version::Versions;
@@ -160,13 +164,19 @@ impl PostgresStore {
         query: &Query,
     ) -> Result<Page<T>, Error> {
         let shared = &*self.shared;
-        let read = move |client: Arc<Client>| async move {
-            list::list::<T>(&client, shared, scope, collection, query).await
+        let read = move |room| {
+            move |client: Arc<Client>| async move {
+                list::list::<T>(&client, shared, (scope, collection), query, room).await
+            }
         };
-        if list::is_short(shared, scope, collection, query) && list::is_single(query) {
-            return self.pool.short(read).await;
+        if list::is_short(shared, scope, collection, query)
+            && list::is_single(query)
+            && let Some(page) = self.pool.short_of((scope, collection), read(Room::Short)).await?
+        {
+            return Ok(page);
         }
-        self.pool.long(Tenant::from(scope), read).await
+        let page = self.pool.long(Tenant::from(scope), read(Room::Page)).await?;
+        page.ok_or(Error::TooLarge)
     }
 }
 
@@ -202,7 +212,7 @@ impl Records for PostgresStore {
         id: &'a str,
     ) -> BoxFuture<'a, Result<Option<Record>, Error>> {
         let shared = &*self.shared;
-        Box::pin(self.pool.short(move |client: Arc<Client>| async move {
+        Box::pin(self.pool.short_of((scope, collection), move |client: Arc<Client>| async move {
             read::record(&client, shared, scope, collection, parent, id).await
         }))
     }
@@ -234,10 +244,16 @@ impl Records for PostgresStore {
         let shared = &*self.shared;
         let max_bytes = if self.role == Role::Tool { usize::MAX } else { EMBEDDED_BYTES };
         Box::pin(async move {
-            let read = move |client: Arc<Client>| async move {
-                read::by_ids(&client, shared, scope, collection, ids, max_bytes).await
+            let read = move |max_bytes| {
+                move |client: Arc<Client>| async move {
+                    read::by_ids(&client, shared, scope, collection, ids, max_bytes).await
+                }
             };
-            self.pool.short(read).await?.ok_or(Error::TooLarge)
+            if let Some(found) = self.pool.short_of((scope, collection), read(SHORT_BYTES)).await? {
+                return Ok(found);
+            }
+            let found = self.pool.long(Tenant::from(scope), read(max_bytes)).await?;
+            found.ok_or(Error::TooLarge)
         })
     }
 

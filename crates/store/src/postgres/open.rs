@@ -22,6 +22,11 @@ const OLDEST: i64 = 130_000;
 /// How long a server that cannot be reached is waited for at the start.
 const START: Duration = Duration::from_secs(10);
 
+/// Statements may take as long as there is data, but a node that is frozen between two of them
+/// must not keep the tables locked.
+const BEGIN: &str = "BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0; \
+    SET LOCAL idle_in_transaction_session_timeout = '60s'";
+
 /// What was found in, or written into, the database.
 pub struct Opened {
     pub session: Session,
@@ -205,7 +210,7 @@ impl Locks {
 /// Begins the transaction that looks at the tables. A server changes them in it: no other node
 /// does, and none writes.
 pub async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
-    client.batch("BEGIN; SET LOCAL lock_timeout = '60s'; SET LOCAL statement_timeout = 0").await?;
+    client.batch(BEGIN).await?;
     if role == Role::Server {
         let (upgrade, log) = (locks.upgrade, locks.log);
         let sql =

@@ -1,6 +1,7 @@
 //! Point reads: one record, a few by id, a deleted one, a key, children. Each names its scope. Runs
 //! on any connection, the writer's inside its transaction included.
 
+use super::bounded::{self, End};
 use super::connect::{Cells, Client};
 use super::layout::{self, Source, Table};
 use super::param::{Param, params};
@@ -81,16 +82,39 @@ pub async fn by_ids(
     let table = &shared.tables[ix];
     let collection = &shared.schema.collections[ix];
     let keys = keys(table, ids.iter().map(String::as_str));
-    let (mut found, mut bytes) = (Vec::with_capacity(ids.len()), 0);
-    for row in client.query(&table.by_ids, &[keys, scope.0.into()]).await? {
-        let record = record_of(&row, table, collection)?;
-        bytes += FromRow::bytes(&record);
-        if bytes > max_bytes {
-            return Ok(None);
+    let values = [keys, scope.0.into()];
+    let statement = (table.by_ids.as_str(), &values[..]);
+    let all = read_within(client, table, collection, statement, max_bytes).await?;
+    Ok(all.map(|rows| rows.into_iter().map(|(record, _)| record).collect()))
+}
+
+/// All rows of a statement; none if the records have more than `max_bytes`.
+async fn read_within(
+    client: &Client,
+    table: &Table,
+    collection: &Collection,
+    statement: (&str, &[Param<'_>]),
+    max_bytes: usize,
+) -> Result<Option<Vec<(Record, Row)>>, Error> {
+    let mut limit = max_bytes;
+    loop {
+        let texts = Record::texts(table);
+        let (rows, more) = bounded::first(client, texts, statement, (limit, End::At)).await?;
+        let (mut found, mut bytes) = (Vec::with_capacity(rows.len()), 0);
+        for row in rows {
+            let record = record_of(&row, table, collection)?;
+            bytes += FromRow::bytes(&record);
+            if bytes > max_bytes {
+                return Ok(None);
+            }
+            found.push((record, row));
         }
-        found.push(record);
+        if !more {
+            return Ok(Some(found));
+        }
+        // Texts of an older shape may have become shorter.
+        limit = limit.max(1).saturating_mul(4);
     }
-    Ok(Some(found))
 }
 
 /// One query, however many parents. `TooLarge` if the records have more than `max_bytes`.
@@ -106,16 +130,10 @@ pub async fn children(
     let collection = &shared.schema.collections[ix];
     let parents: Vec<&str> = parents.iter().map(String::as_str).collect();
     let values = params![parents, scope.0, i64::from(limit) + 1];
-    let (mut found, mut bytes) = (Vec::new(), 0);
-    for row in client.query(&table.newest_of_parents, values).await? {
-        let record = record_of(&row, table, collection)?;
-        bytes += FromRow::bytes(&record);
-        if bytes > max_bytes {
-            return Err(Error::TooLarge);
-        }
-        found.push(Child { parent: row.cell(table.width)?, record });
-    }
-    Ok(found)
+    let statement = (table.newest_of_parents.as_str(), values);
+    let all = read_within(client, table, collection, statement, max_bytes).await?;
+    let child = |(record, row): (Record, Row)| Ok(Child { parent: row.cell(table.width)?, record });
+    all.ok_or(Error::TooLarge)?.into_iter().map(child).collect()
 }
 
 /// A key by the value of a column that has an index without the scope.
@@ -159,6 +177,9 @@ pub trait FromRow: Sized {
     /// The columns that are needed for it, and how many these are.
     fn columns(table: &Table) -> (&str, usize);
 
+    /// Those among them that may be large.
+    fn texts(table: &Table) -> &'static [&'static str];
+
     fn read(row: &Row, table: &Table, collection: &Collection) -> Result<Self, Error>;
 
     fn of(record: Record) -> Self;
@@ -170,6 +191,13 @@ pub trait FromRow: Sized {
 impl FromRow for Record {
     fn columns(table: &Table) -> (&str, usize) {
         (&table.select, table.width)
+    }
+
+    fn texts(table: &Table) -> &'static [&'static str] {
+        match table.source {
+            Source::Events => &["body", "hidden", "aside"],
+            _ => &["body", "hidden"],
+        }
     }
 
     fn read(row: &Row, table: &Table, collection: &Collection) -> Result<Record, Error> {
@@ -190,6 +218,13 @@ impl FromRow for String {
         match table.source {
             Source::Rows => ("t.n, t.shape, t.body", 3),
             _ => (&table.select, table.width),
+        }
+    }
+
+    fn texts(table: &Table) -> &'static [&'static str] {
+        match table.source {
+            Source::Rows => &["body"],
+            _ => Record::texts(table),
         }
     }
 

@@ -4,8 +4,11 @@
 //! connections, so that any task may use them.
 
 use super::connect::{Address, Client};
+use super::locked::Locked;
+use super::sessions::Sessions;
 use crate::Error;
 use crate::fair::{FairQueue, Tenant};
+use model::{CollectionIx, Scope};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::future::Future;
@@ -29,11 +32,12 @@ const QUEUE: usize = 256;
 pub const DEADLINE: Duration = Duration::from_secs(5);
 /// The same for a read of the service itself, which no client waits for.
 const SERVICE_DEADLINE: Duration = Duration::from_secs(20);
-/// After a failed attempt to connect: until then every read fails at once. Otherwise each request
-/// would knock at a server that is about to start.
-const PAUSE: Duration = Duration::from_millis(100);
 /// What a server does not answer within this time after the deadline is lost.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Limits of a short read in the database: the others of its connection wait for it. One that meets
+/// a locked table goes on as a long read.
+const SHORT_LIMITS: &str = "SET statement_timeout = '5s'; SET lock_timeout = '200ms'";
 
 /// The thread that drives connections. They end with it.
 pub struct Net {
@@ -72,14 +76,10 @@ impl Drop for Net {
 
 /// The connections.
 pub struct Pool {
-    address: Address,
-    handle: Handle,
+    sessions: Arc<Sessions>,
     shared: Vec<tokio::sync::Mutex<Option<Arc<Client>>>>,
     next: AtomicUsize,
-    /// Connections for long reads that are idle.
-    idle: Mutex<Vec<Arc<Client>>>,
-    /// No attempt to connect before this, and why the last one failed.
-    failed: Mutex<Option<(Instant, String)>>,
+    locked: Locked,
     accounts: Arc<Gate>,
     service: Arc<Gate>,
 }
@@ -88,37 +88,14 @@ impl Pool {
     pub fn new(address: Address, handle: Handle) -> Pool {
         let shared = (0..SHARED).map(|_| tokio::sync::Mutex::new(None)).collect();
         let (accounts, service) = (Gate::new(RUNNING), Gate::new(SERVICE_RUNNING));
-        let (next, idle) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        let failed = Mutex::new(None);
-        Pool { address, handle, shared, next, idle, failed, accounts, service }
-    }
-
-    async fn connect(&self) -> Result<Client, Error> {
-        if let Some((until, reason)) = &*self.failed.lock()
-            && Instant::now() < *until
-        {
-            return Err(Error::Unavailable(reason.clone().into()));
-        }
-        let connected = self.connect_now().await;
-        if let Err(error) = &connected {
-            *self.failed.lock() = Some((Instant::now() + PAUSE, error.to_string()));
-        }
-        connected
-    }
-
-    async fn connect_now(&self) -> Result<Client, Error> {
-        let address = self.address.clone();
-        let connecting = self.handle.spawn(async move { address.connect().await });
-        match connecting.await {
-            Ok(Err(Error::Refused(reasons))) => Err(Error::Unavailable(reasons.join(" ").into())),
-            Ok(connected) => connected,
-            Err(_) => Err(Error::Unavailable("the store was closed".into())),
-        }
+        let sessions = Sessions::new(address, handle, RUNNING + SERVICE_RUNNING);
+        let (next, locked) = (AtomicUsize::new(0), Locked::default());
+        Pool { sessions, shared, next, locked, accounts, service }
     }
 
     /// With a deadline by the clock of the thread of the connections: the caller's may have none.
     fn within<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
-        let _entered = self.handle.enter();
+        let _entered = self.sessions.handle().enter();
         tokio::time::timeout(limit, work)
     }
 
@@ -129,7 +106,11 @@ impl Pool {
         if let Some(client) = slot.as_ref().filter(|client| !client.is_closed()) {
             return Ok(client.clone());
         }
-        let client = Arc::new(self.connect().await?);
+        let client = self.sessions.connect().await?;
+        // Behind a pooler, settings would be those of other sessions.
+        if !client.is_unnamed() {
+            client.batch(SHORT_LIMITS).await?;
+        }
         *slot = Some(client.clone());
         Ok(client)
     }
@@ -144,9 +125,41 @@ impl Pool {
         }
     }
 
-    /// Runs a short read: statements that each stand for themselves. A read has no effect, so one
-    /// whose connection was lost is tried on another.
+    /// Runs a short read: statements that each stand for themselves.
     pub async fn short<T, F>(&self, read: impl Fn(Arc<Client>) -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match self.beside_others(&read).await {
+            Err(Error::Busy) => self.long(Tenant::Service, read).await,
+            done => done,
+        }
+    }
+
+    /// The same, of the table of one collection. While that is locked, its reads leave the shared
+    /// connections to those of other tables.
+    pub async fn short_of<T, F>(
+        &self,
+        (scope, collection): (Scope, CollectionIx),
+        read: impl Fn(Arc<Client>) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        if self.locked.may_try(collection) {
+            let done = self.beside_others(&read).await;
+            let met = matches!(done, Err(Error::Busy));
+            self.locked.note(collection, met);
+            if !met {
+                return done;
+            }
+        }
+        self.long(Tenant::from(scope), read).await
+    }
+
+    /// On a shared connection. A read has no effect, so one whose connection was lost is tried on
+    /// another.
+    async fn beside_others<T, F>(&self, read: &impl Fn(Arc<Client>) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
@@ -185,41 +198,55 @@ impl Pool {
         };
         let deadline = Instant::now() + limit;
         let entering = self.within(limit, gate.enter(tenant));
-        let _turn = entering.await.map_err(|_| Error::Timeout)??;
+        let turn = entering.await.map_err(|_| Error::Timeout)??;
+        let (sessions, until) = (self.sessions.clone(), deadline + GRACE);
+        let mut running = Running { sessions, open: None, turn: Some(turn), until };
         for last in [false, true] {
-            let idle = self.idle.lock().pop();
-            let client = match idle.filter(|client| !client.is_closed()) {
-                Some(client) => client,
-                None => Arc::new(self.connect().await?),
-            };
+            let client = self.sessions.take().await?;
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
+                self.sessions.give_back(client);
                 return Err(Error::Timeout);
             }
+            running.open = Some(client.clone());
             match self.within(left + GRACE, transact(&client, left, &read)).await {
                 Ok(Ok(found)) => {
-                    self.give_back(client);
+                    running.open = None;
+                    self.sessions.give_back(client);
                     return Ok(found);
                 }
-                Ok(Err(error)) if is_lost(&error) && !last => {}
-                Ok(Err(error)) => {
-                    if client.batch("ROLLBACK").await.is_ok() {
-                        self.give_back(client);
-                    }
-                    return Err(error);
-                }
-                // The connection is dropped, and the server ends the read by its own limit.
+                Ok(Err(error)) if is_lost(&error) && !last => running.open = None,
+                Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(Error::Timeout),
             }
         }
         Err(Error::Unavailable("there is no connection".into()))
     }
+}
 
-    fn give_back(&self, client: Arc<Client>) {
-        let mut idle = self.idle.lock();
-        if idle.len() < RUNNING + SERVICE_RUNNING {
-            idle.push(client);
-        }
+/// A long read that runs. The database goes on with it when its caller has gone or it has failed:
+/// until that is over, it has its turn, and nobody else the connection.
+struct Running {
+    sessions: Arc<Sessions>,
+    /// A connection whose transaction may be open.
+    open: Option<Arc<Client>>,
+    turn: Option<Turn>,
+    /// The database has ended it by then.
+    until: Instant,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(client) = self.open.take() else { return };
+        let (sessions, turn) = (self.sessions.clone(), self.turn.take());
+        let left = self.until.saturating_duration_since(Instant::now()) + GRACE;
+        self.sessions.handle().spawn(async move {
+            // After the statement that runs, which ends by its own limit at the latest.
+            if let Ok(Ok(())) = tokio::time::timeout(left, client.batch("ROLLBACK")).await {
+                sessions.give_back(client);
+            }
+            drop(turn);
+        });
     }
 }
 

@@ -69,6 +69,53 @@ pub async fn an_account_with_too_many_long_reads_is_refused_alone(bed: Bed) {
     assert!(served >= 120 && busy > 0, "{served} served, {busy} refused");
 }
 
+pub async fn pages_of_large_records_end_by_their_bytes_and_delay_nobody(bed: Bed) {
+    let (large, small) = ("x".repeat(1 << 20), "y".repeat(1 << 10));
+    for n in 0..30 {
+        let text = if n % 6 == 5 { &small } else { &large };
+        let title = format!("T{n:02}");
+        let fields = json!({"title": title, "author": "A", "price": n % 7, "note": text});
+        bed.put(create(BOOKS, fields)).await;
+    }
+    let theirs = bed.put(model::Write { scope: THERE, ..book("Theirs", json!(1)) }).await;
+    for sort in ["-created_at", "title", "price,title", "-price,title"] {
+        let whole: Vec<_> = bed.walk(BOOKS, &query(sort, 3)).await;
+        assert_eq!(bed.walk(BOOKS, &query(sort, 100)).await, whole, "{sort}");
+        let page = bed.list(&query(sort, 100)).await;
+        let full = 4 * (1 << 20);
+        let size = |one: &model::Record| one.body.len() + one.hidden.as_ref().unwrap().len();
+        let bytes: Vec<usize> = page.records.iter().map(size).collect();
+        let (last, before) = bytes.split_last().unwrap();
+        let before: usize = before.iter().sum();
+        assert!(page.has_more && before < full && before + last >= full, "{sort}: {bytes:?}");
+    }
+    let all = bed.walk(BOOKS, &query("title", 3)).await;
+    let ids: Vec<String> = all.into_iter().map(|record| record.id).collect();
+    let done = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..60)
+        .map(|_| {
+            let (store, done) = (bed.store.clone(), done.clone());
+            tokio::spawn(async move {
+                let page = store.list(HERE, BOOKS, &query("title", 100)).await.unwrap();
+                done.fetch_add(1, Ordering::SeqCst);
+                assert!(page.has_more);
+            })
+        })
+        .collect();
+    until("the first is done", || done.load(Ordering::SeqCst) > 0).await;
+    let before = done.load(Ordering::SeqCst);
+    let found = bed.store.record(THERE, BOOKS, None, &theirs.id).await.unwrap();
+    assert!(found.is_some());
+    let passed = done.load(Ordering::SeqCst) - before;
+    assert!(passed <= 20, "{passed} pages of another account came first");
+    for task in tasks {
+        tokio::time::timeout(Duration::from_secs(60), task).await.unwrap().unwrap();
+    }
+    let all = bed.store.by_ids(HERE, BOOKS, &ids[..7]).await.unwrap();
+    assert_eq!(all.len(), 7);
+    assert!(matches!(bed.store.by_ids(HERE, BOOKS, &ids).await, Err(Error::TooLarge)));
+}
+
 pub async fn timers_of_one_account_do_not_hold_up_another(bed: Bed) {
     let order = |scope| model::Write { scope, ..create(ORDERS, json!({"quantity": 1})) };
     let pay = |scope, id: &str| {

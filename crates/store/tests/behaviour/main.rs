@@ -19,6 +19,7 @@ mod postgres;
 mod references;
 mod remembered;
 mod searches;
+mod sessions;
 mod support;
 mod versions;
 
@@ -143,6 +144,7 @@ suite! {
     fairness {
         long_reads_of_one_account_delay_only_itself
         an_account_with_too_many_long_reads_is_refused_alone
+        pages_of_large_records_end_by_their_bytes_and_delay_nobody
         timers_of_one_account_do_not_hold_up_another
         tombstones_go_with_the_events_that_tell_of_them
     }

@@ -45,13 +45,28 @@ impl Place {
         Address::parse(&self.url).unwrap()
     }
 
+    /// Opens it with sessions of a name.
+    pub fn open_as(&self, name: &str, schema: Schema) -> Result<Bed, store::Error> {
+        let address = Address::parse(&format!("{}&application_name={name}", self.url))?;
+        self.open_at(&address, schema, None)
+    }
+
     pub fn open(&self, schema: Schema, text: Option<&str>) -> Result<Bed, store::Error> {
+        self.open_at(&self.address(), schema, text)
+    }
+
+    fn open_at(
+        &self,
+        address: &Address,
+        schema: Schema,
+        text: Option<&str>,
+    ) -> Result<Bed, store::Error> {
         let time = Arc::new(AtomicI64::new(support::START));
         let hand = time.clone();
         let clock: Clock = Arc::new(move || Timestamp(hand.load(Ordering::Relaxed)));
         let edition = ServedSchema { text: text.map(String::from), ..ServedSchema::default() };
         let options = Options { role: Role::Server, steady: Some(clock.clone()), clock, edition };
-        let store = PostgresStore::open_with(&self.address(), Arc::new(schema), options)?;
+        let store = PostgresStore::open_with(address, Arc::new(schema), options)?;
         Ok(Bed { store, time, _keep: Box::new(()) })
     }
 

@@ -4,7 +4,7 @@
 
 use super::Shared;
 use super::session::Session;
-use super::tables::{LOCK, LOCK_CLASS, LOCK_PRESENCE};
+use super::tables::{BEGIN, LOCK, LOCK_CLASS, LOCK_PRESENCE};
 use crate::Error;
 use crate::cluster::{PresentHere, PresentUser, Relayed, UsersAndTotal};
 use crate::postgres::connect::Cells as _;
@@ -125,7 +125,7 @@ pub async fn flush(shared: &Shared, session: &Session) -> Result<(), Error> {
 /// user at the same time would each see the row of the other. A failure ends the connection, and
 /// with it the transaction.
 async fn begin(session: &Session) -> Result<(), Error> {
-    session.client.batch("BEGIN").await?;
+    session.client.batch(BEGIN).await?;
     session.client.query(LOCK, params![LOCK_CLASS, LOCK_PRESENCE]).await?;
     Ok(())
 }

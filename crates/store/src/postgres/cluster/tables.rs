@@ -50,6 +50,8 @@ CREATE UNLOGGED TABLE IF NOT EXISTS restive_budgets (
   PRIMARY KEY (name, win));
 ";
 
+/// A node that is frozen in a transaction must not hold the others up.
+pub const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
 /// Takes an advisory lock until the end of the transaction.
 pub const LOCK: &str = "SELECT pg_advisory_xact_lock($1::int, $2::int)";
 
@@ -61,7 +63,7 @@ pub async fn create(client: &Client) -> Result<(), Error> {
     {
         return Ok(());
     }
-    client.batch("BEGIN").await?;
+    client.batch(BEGIN).await?;
     client.query(LOCK, params![LOCK_CLASS, LOCK_TABLES]).await?;
     client.batch(TABLES).await?;
     client.batch("COMMIT").await

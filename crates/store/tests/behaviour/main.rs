@@ -131,6 +131,7 @@ suite! {
         events_of_keys_stay_inside
         a_published_event_is_its_own_change
         an_erased_resource_leaves_ids_and_outcomes
+        an_answer_with_nul_is_erased_like_any_other
         old_events_go_and_the_newest_stays
         events_still_to_be_delivered_stay_until_the_backlog_is_over
         a_sweep_notes_what_an_endpoint_missed_once

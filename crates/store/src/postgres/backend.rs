@@ -94,14 +94,7 @@ impl writer::Backend for Backend {
         self.newest = (head.cell(0)?, head.cell(1)?);
         let (edition, timeline): (String, String) = (head.cell(2)?, head.cell(3)?);
         self.shared.check_timeline(&timeline)?;
-        if edition != self.shared.edition {
-            return Err(Error::Unavailable(
-                "another node has brought the database to a newer schema file; restart this node \
-                 with that file"
-                    .into(),
-            ));
-        }
-        Ok(())
+        self.shared.check_edition(Some(&edition))
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -674,6 +674,7 @@ fn same(error: &Error) -> Error {
         Error::Full => Error::Full,
         Error::Busy => Error::Busy,
         Error::Unavailable(source) => Error::Unavailable(source.to_string().into()),
+        Error::Outdated => Error::Outdated,
         Error::Timeout => Error::Timeout,
         Error::SnapshotTooOld => Error::SnapshotTooOld,
         Error::TooLarge => Error::TooLarge,

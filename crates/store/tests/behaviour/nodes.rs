@@ -178,9 +178,17 @@ async fn a_node_on_an_older_file_refuses_writes() {
     let mut newer = schema();
     newer.collections[BOOKS].fields.push(field("extra", Kind::String, |f| f.filter = true));
     let new = place.open(newer, None).unwrap();
+    new.store.health().await.unwrap();
+    let looks = async || {
+        while old.store.health().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(looks()).await;
+    let unwell = old.store.health().await.unwrap_err().to_string();
+    assert!(unwell.contains("newer schema file"), "{unwell}");
     let refused = old.commit(book("B", json!(1))).await;
-    let Err(Error::Unavailable(reason)) = refused else { panic!("{refused:?}") };
-    assert!(reason.to_string().contains("newer schema file"), "{reason}");
+    assert!(matches!(refused, Err(Error::Outdated)), "{refused:?}");
     assert_eq!(new.put(book("C", json!(1))).await.version, 2);
     assert_eq!(old.list(&query("title", 9)).await.records.len(), 2, "it still reads");
 }

@@ -114,6 +114,7 @@ suite! {
     }
     searches {
         search_reads_its_own_writes
+        case_does_not_count_in_a_search
         hostile_words_are_only_words
         search_respects_scope_filters_and_pages
         search_sorts_by_rank_and_fields

@@ -79,6 +79,11 @@ pub fn explain(failure: Failure, request_id: &str) -> Problem {
             let message = "The database cannot be reached; nothing was written. Try again shortly.";
             Problem::new(Code::Overloaded, message).retry_after(2)
         }
+        store::Error::Outdated => {
+            let message = "Another server has brought the database to a newer schema file, and \
+                           this one must be started with it; nothing was written.";
+            Problem::new(Code::Overloaded, message).retry_after(10)
+        }
         store::Error::Timeout => {
             let message = "The query took too long. Filter or sort by indexed fields.";
             Problem::new(Code::QueryTimeout, message).retry_after(10)

@@ -11,6 +11,9 @@ pub enum Error {
     /// The database server cannot be reached, or takes no connection. Nothing was written; a retry
     /// helps once it is back.
     Unavailable(Box<dyn std::error::Error + Send + Sync>),
+    /// Another node has brought the tables to a newer schema file. Nothing was written; a retry helps
+    /// once this node was started with that file.
+    Outdated,
     /// A read ran past its deadline. The query must change.
     Timeout,
     /// The snapshot of a cursor is too old. The list must start again.
@@ -36,6 +39,11 @@ impl fmt::Display for Error {
             Error::Full => write!(f, "the disk is full"),
             Error::Busy => write!(f, "too many writes are waiting"),
             Error::Unavailable(source) => write!(f, "the database is not available: {source}"),
+            Error::Outdated => write!(
+                f,
+                "another server has brought the database to a newer schema file; start this one \
+                 with that file"
+            ),
             Error::Timeout => write!(f, "the query ran past its deadline"),
             Error::SnapshotTooOld => write!(f, "too much changed since the cursor was made"),
             Error::TooLarge => write!(f, "the records have more bytes than one read returns"),

@@ -57,6 +57,30 @@ fn a_write_on_one_server_is_read_on_another_and_never_answered_as_unchanged() {
 }
 
 #[test]
+fn a_server_on_an_older_file_says_so_in_its_health_and_to_writers() {
+    let shared = Arc::new(TempDir::new().unwrap());
+    let Some(url) = database::of(shared.path()) else { return };
+    let file = |fields: &str| {
+        let text = format!("[collections.books.fields]\ntitle = \"string\"\n{fields}");
+        Start::schema(&text).env("RESTIVE_DATABASE", &url).go()
+    };
+    let old = file("");
+    old.post("/v1/books", json!({"title": "A"})).expect(201);
+    let new = file("pages = \"integer\"\n");
+    eventually("the health check fails", || old.get("/health").status == 503);
+    let health = old.get("/health").json;
+    let reason = health["reason"].as_str().unwrap();
+    assert!(reason.contains("newer schema file"), "{health}");
+    let refused = old.post("/v1/books", json!({"title": "B"}));
+    assert!(refused.header("retry-after").is_some());
+    let error = refused.error(503, "overloaded");
+    assert!(error.to_string().contains("newer schema file"), "{error}");
+    assert_eq!(old.get("/v1/books").expect(200)["data"].as_array().unwrap().len(), 1);
+    new.post("/v1/books", json!({"title": "C", "pages": 1})).expect(201);
+    new.get("/health").expect(200);
+}
+
+#[test]
 fn a_key_that_is_revoked_on_one_server_ends_on_all() {
     let Some((_shared, servers)) = nodes(2) else { return };
     let (a, b) = (&servers[0], &servers[1]);

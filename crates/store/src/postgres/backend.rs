@@ -13,7 +13,7 @@ use super::shared::Shared;
 use super::{erasure, idempotency, log, outbox, timers, usage};
 use crate::upkeep::UnknownTimer;
 use crate::usage::Used;
-use crate::writer::{self, Expiry, Foreign, Slice};
+use crate::writer::{self, Expiry, Foreign, Slice, Turns};
 use crate::{Error, Settlement};
 use model::Timestamp;
 use std::cell::RefCell;
@@ -94,14 +94,7 @@ impl writer::Backend for Backend {
         self.newest = (head.cell(0)?, head.cell(1)?);
         let (edition, timeline): (String, String) = (head.cell(2)?, head.cell(3)?);
         self.shared.check_timeline(&timeline)?;
-        if edition != self.shared.edition {
-            return Err(Error::Unavailable(
-                "another node has brought the database to a newer schema file; restart this node \
-                 with that file"
-                    .into(),
-            ));
-        }
-        Ok(())
+        self.shared.check_edition(Some(&edition))
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -199,11 +192,11 @@ impl writer::Backend for Backend {
         self.run(|client| usage::add(client, added))
     }
 
-    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error> {
+    fn erase(&mut self, turns: &mut Turns) -> Result<bool, Error> {
         match self.may_keep_up()? {
-            true => self.run(|client| erasure::slice(client, last)),
+            true => self.run(|client| erasure::slice(client, turns)),
             // Another node is at it. It may end before it has finished: see `expire_keys`.
-            false => Ok(None),
+            false => Ok(false),
         }
     }
 

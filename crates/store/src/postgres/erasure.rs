@@ -7,6 +7,7 @@ use super::connect::{Cells, Client};
 use super::idempotency;
 use super::param::params;
 use crate::Error;
+use crate::writer::Turns;
 use model::Scope;
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,22 @@ macro_rules! erases {
     };
 }
 
+/// A stored text as the database's JSON, whose strings have no NUL: U+FFFD takes its place. Two
+/// backslashes before it are one of the text. The arguments together are the text.
+macro_rules! json {
+    ($($text:literal),+) => {
+        concat!(
+            "(CASE WHEN strpos(",
+            $($text,)+
+            r", '\u0000') = 0 THEN ",
+            $($text,)+
+            " ELSE regexp_replace(",
+            $($text,)+
+            r", '(?<!\\)((?:\\\\)*)\\u0000', '\1\\ufffd', 'g') END)::json"
+        )
+    };
+}
+
 /// What is left of an event's object.
 macro_rules! remains {
     ($log:literal) => {
@@ -37,8 +54,8 @@ macro_rules! remains {
             "'{\"id\":' || to_json(",
             $log,
             ".record)::text || ',\"object\":' || coalesce((",
-            $log,
-            ".object::json -> 'object')::text, 'null') || ',\"erased\":true}'"
+            $crate::postgres::erasure::json!($log, ".object"),
+            " -> 'object')::text, 'null') || ',\"erased\":true}'"
         )
     };
 }
@@ -87,16 +104,21 @@ macro_rules! origin {
         )
     };
 }
-pub(super) use {erases, object, or_null, origin, remains};
 
-/// The text of an attempt without what the endpoint answered; everything else as it was written.
-pub fn without_response(body: &str) -> String {
-    format!(
-        "(SELECT '{{' || string_agg(to_json(e.key)::text || ':' || CASE WHEN e.key = \
-         'response_body' THEN 'null' ELSE e.value::text END, ',' ORDER BY e.place) || '}}' \
-         FROM json_each({body}::json) WITH ORDINALITY e(key, value, place))"
-    )
+/// The text of an attempt without what the endpoint answered; everything else as it was written,
+/// but for NUL. The argument is the column.
+macro_rules! without_response {
+    ($body:literal) => {
+        concat!(
+            "(SELECT '{' || string_agg(to_json(e.key)::text || ':' || CASE WHEN e.key = ",
+            "'response_body' THEN 'null' ELSE e.value::text END, ',' ORDER BY e.place) || '}' ",
+            "FROM json_each(",
+            $crate::postgres::erasure::json!($body),
+            ") WITH ORDINALITY e(key, value, place))"
+        )
+    };
 }
+pub(super) use {erases, json, object, or_null, origin, remains, without_response};
 
 pub const COUNT: &str = "SELECT count(*) FROM log WHERE scope = $1 AND record = $2 \
     AND seq > $3 AND seq <= $4";
@@ -105,7 +127,7 @@ pub const BEGIN: &str = "INSERT INTO erasing (scope, record, upto, answers, seq,
     SELECT $1, $2, $3, coalesce(max(n), 0), 0, 0, 0 FROM remembered \
     ON CONFLICT (scope, record) DO UPDATE SET upto = excluded.upto, answers = excluded.answers";
 const NEXT: &str = "SELECT scope, record, upto, answers, seq, delivery, answer, attempt, told \
-    FROM erasing WHERE scope > $1 ORDER BY scope, record LIMIT 1";
+    FROM erasing WHERE (scope, record) > ($1, $2) ORDER BY scope, record LIMIT 1";
 const SAVE: &str = "UPDATE erasing SET seq = $3, delivery = $4, answer = $5, attempt = $6, \
     told = $7 WHERE scope = $1 AND record = $2";
 const END: &str = "DELETE FROM erasing WHERE scope = $1 AND record = $2 AND upto = $3 \
@@ -114,6 +136,11 @@ const EVENT: &str = "SELECT seq FROM log WHERE scope = $1 AND record = $2 AND se
     AND seq < $4 ORDER BY seq LIMIT 1";
 const DELIVERIES: &str = "SELECT n FROM deliveries WHERE event = $1 AND n > $2 ORDER BY n LIMIT $3";
 const ATTEMPTS: &str = "SELECT n FROM attempts WHERE delivery = $1 AND n > $2 ORDER BY n LIMIT $3";
+const CLEAN_ATTEMPT: &str = concat!(
+    "UPDATE attempts SET body = ",
+    without_response!("body"),
+    " WHERE delivery = $1 AND n = $2"
+);
 const CLEAN_EVENT: &str = concat!(
     "UPDATE log SET object = ",
     remains!("log"),
@@ -157,10 +184,12 @@ impl Pending {
     }
 }
 
-/// Cleans some rows of one erasure. Accounts have their turns: the next one after `last` is served.
-/// Returns whose turn it was; `None` when nothing is left to do.
-pub async fn slice(client: &Client, last: i64) -> Result<Option<i64>, Error> {
-    let Some(mut pending) = next(client, last).await? else { return Ok(None) };
+/// Cleans some rows of the one erasure that has its turn. Returns whether any is left.
+pub async fn slice(client: &Client, turns: &mut Turns) -> Result<bool, Error> {
+    let mut pending = match next(client, turns).await? {
+        Ok(pending) => pending,
+        Err(left) => return Ok(left),
+    };
     let mut budget = Budget { began: Instant::now(), rows: SLICE_ROWS };
     let finished = clean_answers(client, &mut pending, &mut budget).await?
         && clean_events(client, &mut pending, &mut budget).await?;
@@ -176,26 +205,33 @@ pub async fn slice(client: &Client, last: i64) -> Result<Option<i64>, Error> {
         let values = params![scope, record, seq, delivery, answer, attempt, told];
         client.execute(SAVE, values).await?;
     }
-    Ok(Some(scope))
+    Ok(true)
 }
 
-async fn next(client: &Client, last: i64) -> Result<Option<Pending>, Error> {
-    for after in [last, i64::MIN] {
-        if let Some(row) = client.row(NEXT, params![after]).await? {
-            return Ok(Some(Pending {
-                scope: row.cell(0)?,
-                record: super::param::decoded(row.cell(1)?),
-                upto: row.cell(2)?,
-                answers: row.cell(3)?,
-                seq: row.cell(4)?,
-                delivery: row.cell(5)?,
-                answer: row.cell(6)?,
-                attempt: row.cell(7)?,
-                told: row.cell(8)?,
-            }));
+/// The erasure that has its turn now; otherwise whether any is left.
+async fn next(client: &Client, turns: &mut Turns) -> Result<Result<Pending, bool>, Error> {
+    let mut left = false;
+    for mut after in turns.starts() {
+        while let Some(row) = client.row(NEXT, params![after.0, &after.1]).await? {
+            let (scope, record) = (row.cell(0)?, super::param::decoded(row.cell(1)?));
+            if turns.take(scope, &record) {
+                return Ok(Ok(Pending {
+                    scope,
+                    record,
+                    upto: row.cell(2)?,
+                    answers: row.cell(3)?,
+                    seq: row.cell(4)?,
+                    delivery: row.cell(5)?,
+                    answer: row.cell(6)?,
+                    attempt: row.cell(7)?,
+                    told: row.cell(8)?,
+                }));
+            }
+            left = true;
+            after = (scope, record);
         }
     }
-    Ok(None)
+    Ok(Err(left))
 }
 
 /// What is left of a slice.
@@ -313,17 +349,13 @@ async fn clean_attempts(
     pending: &mut Pending,
     budget: &mut Budget,
 ) -> Result<bool, Error> {
-    let clean = format!(
-        "UPDATE attempts SET body = {} WHERE delivery = $1 AND n = $2",
-        without_response("body")
-    );
     loop {
         let rows = page(client, ATTEMPTS, delivery, pending.attempt).await?;
         if rows.is_empty() {
             return Ok(true);
         }
         for attempt in rows {
-            client.execute(&clean, params![delivery, attempt]).await?;
+            client.execute(CLEAN_ATTEMPT, params![delivery, attempt]).await?;
             pending.attempt = attempt;
             if !budget.take() {
                 return Ok(false);

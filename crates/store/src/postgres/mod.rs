@@ -536,6 +536,9 @@ impl Upkeep for PostgresStore {
                 .pool
                 .short(move |client: Arc<Client>| async move { log::newest(&client).await });
             read.await.map_err(|error| failing("reads", error))?;
+            if self.shared.is_outdated() {
+                return Err(Error::Outdated);
+            }
             self.writer.probe().await.map_err(|error| failing("writes", error))
         })
     }

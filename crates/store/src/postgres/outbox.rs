@@ -62,9 +62,10 @@ fn clean_attempts() -> String {
     format!(
         "UPDATE attempts SET body = {} WHERE delivery = (SELECT n FROM deliveries WHERE \
          event = $1 AND endpoint = $2) AND EXISTS (SELECT 1 FROM log WHERE seq = $1 AND ({} OR \
-         (object::json -> 'erased')::text = 'true'))",
-        erasure::without_response("body"),
-        erasure::erases!("log")
+         ({} -> 'erased')::text = 'true'))",
+        erasure::without_response!("body"),
+        erasure::erases!("log"),
+        erasure::json!("object")
     )
 }
 /// Events are numbered in the order of their times.

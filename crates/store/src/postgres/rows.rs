@@ -212,7 +212,7 @@ fn count(shared: &Shared, scope: Scope, ix: CollectionIx, limit: &Limit) -> Step
         statuses => format!(" AND f_status IN ('{}')", statuses.join("', '")),
     };
     if let Some(field) = limit.null {
-        only.push_str(&format!(" AND (body::jsonb ->> '{field}') IS NULL"));
+        only.push_str(&format!(" AND ({} ->> '{field}') IS NULL", erasure::json!("body")));
     }
     let table = &shared.tables[ix].name;
     let sql =

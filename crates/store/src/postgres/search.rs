@@ -30,7 +30,7 @@ fn words(text: &str) -> Vec<String> {
             continue;
         }
         if character.is_alphanumeric() {
-            word.extend(character.to_lowercase());
+            word.extend(character.to_lowercase().map(folded));
         } else if !word.is_empty() {
             found.push(std::mem::take(&mut word));
         }
@@ -42,6 +42,16 @@ fn words(text: &str) -> Vec<String> {
         word.truncate(word.floor_char_boundary(WORD_BYTES));
     }
     found
+}
+
+/// Small letters that are another form of a small letter, and share its capital letter.
+fn folded(small: char) -> char {
+    match small {
+        'ς' => 'σ',
+        'ſ' => 's',
+        'µ' => 'μ',
+        other => other,
+    }
 }
 
 /// Words of a removed field have its place before them: only versions that have it look for them.
@@ -138,6 +148,7 @@ mod tests {
             ("", ""),
             ("日本 ÅNGSTRÖM", "日本 angstrom"),
             ("a\0b", "a b"),
+            ("ΟΔΌΣ οδός ẛſ", "οδοσ οδοσ ss"),
         ] {
             assert_eq!(words(text).join(" "), expected, "{text}");
         }

@@ -50,7 +50,9 @@ pub struct Shared {
     pub locks: Locks,
     /// The description of the tables that this node works with; another one in the database means
     /// that another node has changed them.
-    pub edition: String,
+    edition: String,
+    /// They have been changed: this node reads, and writes no more.
+    outdated: AtomicBool,
     /// The timeline of the server's log when this node started, and whether it is another now.
     timeline: String,
     pub moved: watch::Sender<bool>,
@@ -112,6 +114,7 @@ impl Shared {
             node: found.node,
             locks: found.locks,
             edition: found.edition,
+            outdated: AtomicBool::new(false),
             timeline: found.timeline,
             moved: watch::Sender::new(false),
             adopted,
@@ -134,6 +137,20 @@ impl Shared {
         Err(Error::Unavailable(
             "the database has failed over to a replica, and this node must start again".into(),
         ))
+    }
+
+    /// Compares the description of the tables with the one that this node works with.
+    pub fn check_edition(&self, edition: Option<&str>) -> Result<(), Error> {
+        let outdated = edition.is_some_and(|edition| edition != self.edition);
+        if outdated != self.outdated.swap(outdated, Ordering::AcqRel) && outdated {
+            tracing::error!("{}; it refuses writes until then", Error::Outdated);
+        }
+        if outdated { Err(Error::Outdated) } else { Ok(()) }
+    }
+
+    /// Whether another node has changed the tables.
+    pub fn is_outdated(&self) -> bool {
+        self.outdated.load(Ordering::Acquire)
     }
 
     pub fn erased_lately(&self) -> bool {

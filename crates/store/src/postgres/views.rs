@@ -47,9 +47,10 @@ fn waits() -> String {
         "w.scope = t.scope AND w.f_status = 'enabled' AND t.n > {POSITION_OF_ENDPOINT} AND NOT \
          EXISTS (SELECT 1 FROM deliveries d WHERE d.event = t.n AND d.endpoint = w.n) AND \
          (t.f_type = 'ping' AND t.f_resource = w.id OR t.f_type <> 'ping' AND EXISTS (SELECT 1 \
-         FROM json_array_elements_text(w.body::json -> 'enabled_events') j(value) WHERE {} AND \
+         FROM json_array_elements_text({} -> 'enabled_events') j(value) WHERE {} AND \
          (j.value <> '*' OR split_part(t.f_type, '.', 1) NOT IN ('webhook_endpoint', 'replay', \
          'erasure') OR strpos(t.f_type, '.') = 0)))",
+        erasure::json!("w.body"),
         like("t.f_type", "j.value")
     )
 }
@@ -102,7 +103,7 @@ pub fn definition(source: Source) -> Option<String> {
              THEN {} ELSE a.body END AS body, NULL::text AS hidden, d.id AS f_delivery \
              FROM deliveries d JOIN attempts a ON a.delivery = d.n",
             erasure::erases!("log"),
-            erasure::without_response("a.body")
+            erasure::without_response!("a.body")
         ),
     })
 }

@@ -7,7 +7,7 @@ use super::shared::Shared;
 use super::{erasure, idempotency, log, outbox, search, timers, usage};
 use crate::upkeep::UnknownTimer;
 use crate::usage::Used;
-use crate::writer::{self, Expiry, Foreign, Slice};
+use crate::writer::{self, Expiry, Foreign, Slice, Turns};
 use crate::{Error, Settlement};
 use model::Timestamp;
 use rusqlite::Connection;
@@ -101,8 +101,8 @@ impl writer::Backend for Backend {
         usage::add(&self.connection, added)
     }
 
-    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error> {
-        erasure::slice(&self.connection, last)
+    fn erase(&mut self, turns: &mut Turns) -> Result<bool, Error> {
+        erasure::slice(&self.connection, turns)
     }
 
     fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error> {

@@ -5,6 +5,7 @@
 
 use super::idempotency;
 use crate::Error;
+use crate::writer::Turns;
 use model::Scope;
 use rusqlite::{Connection, OptionalExtension, params};
 use std::time::{Duration, Instant};
@@ -111,7 +112,7 @@ const BEGIN: &str = "INSERT INTO erasing (scope, record, upto, answers, seq, del
     SELECT ?1, ?2, ?3, coalesce(max(n), 0), 0, 0, 0 FROM remembered WHERE true \
     ON CONFLICT (scope, record) DO UPDATE SET upto = excluded.upto, answers = excluded.answers";
 const NEXT: &str = "SELECT scope, record, upto, answers, seq, delivery, answer, attempt, told \
-    FROM erasing WHERE scope > ?1 ORDER BY scope, record LIMIT 1";
+    FROM erasing WHERE (scope, record) > (?1, ?2) ORDER BY scope, record LIMIT 1";
 const SAVE: &str = "UPDATE erasing SET seq = ?3, delivery = ?4, answer = ?5, attempt = ?6, \
     told = ?7 WHERE scope = ?1 AND record = ?2";
 const END: &str = "DELETE FROM erasing WHERE scope = ?1 AND record = ?2";
@@ -171,10 +172,12 @@ impl Pending {
     }
 }
 
-/// Cleans some rows of one erasure. Accounts have their turns: the next one after `last` is served.
-/// Returns whose turn it was; `None` when nothing is left to do.
-pub fn slice(connection: &Connection, last: i64) -> Result<Option<i64>, Error> {
-    let Some(mut pending) = next(connection, last)? else { return Ok(None) };
+/// Cleans some rows of the one erasure that has its turn. Returns whether any is left.
+pub fn slice(connection: &Connection, turns: &mut Turns) -> Result<bool, Error> {
+    let mut pending = match next(connection, turns)? {
+        Ok(pending) => pending,
+        Err(left) => return Ok(left),
+    };
     let mut budget = Budget { began: Instant::now(), rows: SLICE_ROWS };
     let finished = clean_answers(connection, &mut pending, &mut budget)?
         && clean_events(connection, &mut pending, &mut budget)?;
@@ -186,30 +189,40 @@ pub fn slice(connection: &Connection, last: i64) -> Result<Option<i64>, Error> {
             save.execute(params![scope, record, seq, delivery, answer, attempt, told])?
         }
     };
-    Ok(Some(scope))
+    Ok(true)
 }
 
-fn next(connection: &Connection, last: i64) -> Result<Option<Pending>, rusqlite::Error> {
+/// The erasure that has its turn now; otherwise whether any is left.
+fn next(
+    connection: &Connection,
+    turns: &mut Turns,
+) -> Result<Result<Pending, bool>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(NEXT)?;
-    for after in [last, i64::MIN] {
-        let found = statement.query_row([after], |row| {
-            Ok(Pending {
-                scope: row.get(0)?,
-                record: row.get(1)?,
-                upto: row.get(2)?,
-                answers: row.get(3)?,
-                seq: row.get(4)?,
-                delivery: row.get(5)?,
-                answer: row.get(6)?,
-                attempt: row.get(7)?,
-                told: row.get(8)?,
-            })
-        });
-        if let Some(found) = found.optional()? {
-            return Ok(Some(found));
+    let mut left = false;
+    for mut after in turns.starts() {
+        loop {
+            let found = statement.query_row(params![after.0, after.1], |row| {
+                Ok(Pending {
+                    scope: row.get(0)?,
+                    record: row.get(1)?,
+                    upto: row.get(2)?,
+                    answers: row.get(3)?,
+                    seq: row.get(4)?,
+                    delivery: row.get(5)?,
+                    answer: row.get(6)?,
+                    attempt: row.get(7)?,
+                    told: row.get(8)?,
+                })
+            });
+            let Some(found) = found.optional()? else { break };
+            if turns.take(found.scope, &found.record) {
+                return Ok(Ok(found));
+            }
+            left = true;
+            after = (found.scope, found.record);
         }
     }
-    Ok(None)
+    Ok(Err(left))
 }
 
 /// What is left of a slice.
@@ -394,16 +407,16 @@ mod tests {
 
     #[test]
     fn an_erasure_slice_is_bounded_for_every_event() {
-        let (connection, mut slices) = (file(), 0);
+        let (connection, mut turns, mut slices) = (file(), Turns::new(), 0);
         loop {
             let before = connection.total_changes();
-            let left = slice(&connection, i64::MIN).unwrap();
+            let left = slice(&connection, &mut turns).unwrap();
             // Beside the rows themselves it saves how far it came.
             let changed = connection.total_changes() - before;
             assert!(changed <= SLICE_ROWS as u64 + 1, "{changed} rows in one slice");
             slices += 1;
             assert!(slices < 10_000, "it never ends");
-            if left.is_none() {
+            if !left {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! What the writer asks of a database: transactions, and the steps that it takes inside them.
 
 use super::expiring::{Expiry, Slice};
+use super::turns::Turns;
 use crate::commit::Rows;
 use crate::usage::Used;
 use crate::{Error, Settlement, UnknownTimer};
@@ -84,9 +85,8 @@ pub trait Backend: Send + 'static {
 
     fn add_usage(&mut self, added: &[Used]) -> Result<(), Error>;
 
-    /// Cleans some rows of one erasure, that of the next scope after `last`. Returns the scope;
-    /// `None` when nothing is left to do.
-    fn erase(&mut self, last: i64) -> Result<Option<i64>, Error>;
+    /// Cleans some rows of the one erasure that has its turn. Returns whether any is left.
+    fn erase(&mut self, turns: &mut Turns) -> Result<bool, Error>;
 
     /// Removes events that are too old: one slice.
     fn expire(&mut self, expiry: &Expiry) -> Result<Slice, Error>;

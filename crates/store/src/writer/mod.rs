@@ -8,10 +8,12 @@ mod backend;
 mod expiring;
 mod handle;
 mod queue;
+mod turns;
 
 pub use backend::{Backend, Foreign};
 pub use expiring::{Expiry, Slice};
 pub use handle::Handle;
+pub use turns::Turns;
 
 use crate::commit::{self, Commit, Effect, WriteResult};
 use crate::fair::Tenant;
@@ -78,9 +80,9 @@ struct Writer<B> {
     failures: Repeats,
     /// Failures to feed the search index.
     feeds: Repeats,
-    /// Whether an erasure may be unfinished, whose turn it was, and no slice before this.
+    /// Whether an erasure may be unfinished, whose turn it is, and no slice before this.
     erasing: bool,
-    erased: i64,
+    turns: Turns,
     erase_after: Instant,
     serves: bool,
     /// The part of the transaction that is in progress: if it fails, that is the cause.
@@ -134,7 +136,7 @@ impl<B: Backend> Writer<B> {
             feeds: Repeats::new(),
             // What the last process left unfinished goes on.
             erasing: serves,
-            erased: i64::MIN,
+            turns: Turns::new(),
             erase_after: Instant::now(),
             serves,
             stage: Stage::Elsewhere,
@@ -210,17 +212,26 @@ impl<B: Backend> Writer<B> {
     }
 
     fn continue_erasure(&mut self) {
-        let last = self.erased;
-        match self.alone(|backend| backend.erase(last)) {
-            Ok(Some(scope)) => self.erased = scope,
-            Ok(None) => self.erasing = false,
-            Err(error) => {
-                // No read returns what is still to be erased, so it can wait. Others may succeed.
-                tracing::error!(%error, "an erasure cannot go on now");
-                self.erase_after = Instant::now() + FEED_PAUSE;
-                self.erased = self.erased.saturating_add(1);
+        static FAILURES: Repeats = Repeats::new();
+        let mut turns = std::mem::replace(&mut self.turns, Turns::new());
+        let left = self.alone(|backend| backend.erase(&mut turns));
+        // No read returns what is still to be erased, so one that fails can wait.
+        let goes_on = match left {
+            Ok(left) => {
+                self.erasing = left;
+                !left || turns.is_taken()
             }
+            Err(error) => {
+                if let Some(times) = FAILURES.note(&error.to_string()) {
+                    tracing::error!(%error, times, "an erasure cannot go on now");
+                }
+                turns.failed() && matches!(error, Error::Failed(_))
+            }
+        };
+        if !goes_on {
+            self.erase_after = Instant::now() + FEED_PAUSE;
         }
+        self.turns = turns;
     }
 
     fn take(&mut self, tenant: Tenant, job: Job, batch: &mut Batch) {
@@ -663,6 +674,7 @@ fn same(error: &Error) -> Error {
         Error::Full => Error::Full,
         Error::Busy => Error::Busy,
         Error::Unavailable(source) => Error::Unavailable(source.to_string().into()),
+        Error::Outdated => Error::Outdated,
         Error::Timeout => Error::Timeout,
         Error::SnapshotTooOld => Error::SnapshotTooOld,
         Error::TooLarge => Error::TooLarge,

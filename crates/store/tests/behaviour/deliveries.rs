@@ -371,6 +371,44 @@ pub async fn an_erased_resource_leaves_ids_and_outcomes(bed: Bed) {
     assert_eq!(refused.violations[0].field, "resource");
 }
 
+pub async fn an_answer_with_nul_is_erased_like_any_other(bed: Bed) {
+    let mut hook = endpoint(json!(["*"]));
+    let Change::Create { fields } = &mut hook.change else { panic!() };
+    fields.insert("description".into(), json!("a\0b"));
+    let hook = bed.put(hook).await;
+    let made = bed.put(book("a\0b \\u0000 \\\0", json!(1))).await;
+    let mut told = outcome(&hook, made.version, Status::Succeeded, None);
+    let answer = json!({"id": "att_1", "error": "\\u0000\\", "response_body": "\0\\\0\\u0000"});
+    told.attempt = Some(answer.to_string());
+    settle(&bed, vec![told.clone()], Vec::new()).await;
+    bed.put(create(ERASURES, json!({"resource": made.id}))).await;
+    let erased = json!({"object": {"id": made.id, "object": "book", "erased": true}});
+    let delivery = shown(&bed, DELIVERIES, &where_("endpoint", &hook.id)).await.remove(0);
+    let parent = delivery["id"].as_str().map(str::to_owned);
+    let attempts = Query { parent, ..query("-created_at", 5) };
+    let check = async |count: usize| {
+        let about = shown(&bed, EVENTS, &where_("resource", &made.id)).await;
+        assert_eq!(about[0]["data"], erased);
+        let shown = shown(&bed, ATTEMPTS, &attempts).await;
+        assert_eq!(shown.len(), count);
+        for attempt in shown {
+            assert_eq!(
+                (&attempt["response_body"], &attempt["error"]),
+                (&Value::Null, &answer["error"])
+            );
+        }
+    };
+    check(1).await;
+    // An answer that comes afterwards.
+    told.attempt =
+        Some(json!({"id": "att_2", "error": "\\u0000\\", "response_body": "\0"}).to_string());
+    settle(&bed, vec![told], Vec::new()).await;
+    for _ in 0..100 {
+        check(2).await;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
+
 pub async fn endpoints_are_counted(bed: Bed) {
     bed.put_all((0..2_000).map(|_| endpoint(json!(["*"])))).await;
     let refused = bed.refused(endpoint(json!(["*"]))).await;

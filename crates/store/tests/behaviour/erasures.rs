@@ -69,6 +69,31 @@ async fn an_erasure_applies_at_once_and_is_finished_after_a_restart() {
 }
 
 #[tokio::test]
+async fn an_erasure_that_fails_holds_up_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = open(&path, schema(), Role::Server).unwrap();
+    let broken = bed.put(book("Broken", json!(1))).await;
+    let other = bed.put(book("Mine", json!(1))).await;
+    let theirs = bed.put(model::Write { scope: THERE, ..book("Theirs", json!(1)) }).await;
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let stop = format!(
+        "CREATE TRIGGER stop BEFORE UPDATE ON log WHEN old.record = '{}' \
+         BEGIN SELECT RAISE(ABORT, 'broken'); END",
+        broken.id
+    );
+    connection.execute_batch(&stop).unwrap();
+    for (scope, id) in [(HERE, &broken.id), (HERE, &other.id), (THERE, &theirs.id)] {
+        let write = create(erasures(), json!({"resource": id}));
+        bed.put(model::Write { scope, ..write }).await;
+    }
+    let left = "SELECT count(*) FROM erasing";
+    until("the others are erased", || raw(&path, left) == 1).await;
+    connection.execute_batch("DROP TRIGGER stop").unwrap();
+    until("the last one is erased", || raw(&path, left) == 0).await;
+}
+
+#[tokio::test]
 async fn an_erasure_covers_remembered_responses() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");

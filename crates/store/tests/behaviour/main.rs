@@ -115,6 +115,7 @@ suite! {
     }
     searches {
         search_reads_its_own_writes
+        case_does_not_count_in_a_search
         hostile_words_are_only_words
         search_respects_scope_filters_and_pages
         search_sorts_by_rank_and_fields
@@ -132,6 +133,7 @@ suite! {
         events_of_keys_stay_inside
         a_published_event_is_its_own_change
         an_erased_resource_leaves_ids_and_outcomes
+        an_answer_with_nul_is_erased_like_any_other
         old_events_go_and_the_newest_stays
         events_still_to_be_delivered_stay_until_the_backlog_is_over
         a_sweep_notes_what_an_endpoint_missed_once

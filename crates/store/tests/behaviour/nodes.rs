@@ -178,11 +178,47 @@ async fn a_node_on_an_older_file_refuses_writes() {
     let mut newer = schema();
     newer.collections[BOOKS].fields.push(field("extra", Kind::String, |f| f.filter = true));
     let new = place.open(newer, None).unwrap();
+    new.store.health().await.unwrap();
+    let looks = async || {
+        while old.store.health().await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(looks()).await;
+    let unwell = old.store.health().await.unwrap_err().to_string();
+    assert!(unwell.contains("newer schema file"), "{unwell}");
     let refused = old.commit(book("B", json!(1))).await;
-    let Err(Error::Unavailable(reason)) = refused else { panic!("{refused:?}") };
-    assert!(reason.to_string().contains("newer schema file"), "{reason}");
+    assert!(matches!(refused, Err(Error::Outdated)), "{refused:?}");
     assert_eq!(new.put(book("C", json!(1))).await.version, 2);
     assert_eq!(old.list(&query("title", 9)).await.records.len(), 2, "it still reads");
+}
+
+#[tokio::test]
+async fn an_erasure_that_fails_holds_up_no_other() {
+    let Some(place) = Place::new() else { return };
+    let bed = place.open(schema(), None).unwrap();
+    let erasures = schema().own(model::schema::Builtin::Erasure);
+    let (broken, other) = (book("Broken", json!(1)), book("Mine", json!(1)));
+    let (broken, other) = (bed.put(broken).await, bed.put(other).await);
+    let theirs = bed.put(model::Write { scope: THERE, ..book("Theirs", json!(1)) }).await;
+    place.run(&format!("UPDATE log SET object = 'broken' WHERE record = '{}'", broken.id));
+    for (scope, id) in [(HERE, &broken.id), (HERE, &other.id), (THERE, &theirs.id)] {
+        let write = create(erasures, json!({"resource": id}));
+        bed.put(model::Write { scope, ..write }).await;
+    }
+    let left = async || {
+        while place.ask("SELECT count(*) FROM erasing") > 1 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(left()).await;
+    place.run(&format!("UPDATE log SET object = '{{}}' WHERE record = '{}'", broken.id));
+    let left = async || {
+        while place.ask("SELECT count(*) FROM erasing") > 0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(left()).await;
 }
 
 /// Creates books until there were enough rounds; the titles of those that were created, and of

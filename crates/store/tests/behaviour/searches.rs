@@ -21,6 +21,19 @@ pub async fn search_reads_its_own_writes(bed: Bed) {
     assert_eq!(found.records, [message]);
 }
 
+pub async fn case_does_not_count_in_a_search(bed: Bed) {
+    let spellings = [["ΑΣ", "ας", "ασ"], ["Sſ", "ſs", "ss"], ["ΜM", "µm", "μm"]];
+    for same in spellings {
+        for word in same {
+            bed.put(book(word, json!(1))).await;
+        }
+        for word in same {
+            let found = bed.list(&search(&[word])).await.records;
+            assert_eq!(found.len(), 3, "{word} finds {:?}", titles(&found));
+        }
+    }
+}
+
 pub async fn hostile_words_are_only_words(bed: Bed) {
     let made = bed.put(book("Dune OR \"Emma\" (NEAR)", json!(1))).await;
     let hostile = [

@@ -11,8 +11,8 @@ pub enum Error {
     /// The database server cannot be reached, or takes no connection. Nothing was written; a retry
     /// helps once it is back.
     Unavailable(Box<dyn std::error::Error + Send + Sync>),
-    /// Another node has brought the tables to a newer schema file. Nothing was written; a retry helps
-    /// once this node was started with that file.
+    /// Another node has brought the tables to a newer schema file. Nothing was written; a retry
+    /// helps once this node was started with that file.
     Outdated,
     /// A read ran past its deadline. The query must change.
     Timeout,

@@ -181,7 +181,7 @@ async fn a_node_on_an_older_file_refuses_writes() {
     new.store.health().await.unwrap();
     let looks = async || {
         while old.store.health().await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // waits for: the next look
         }
     };
     within(looks()).await;
@@ -208,14 +208,14 @@ async fn an_erasure_that_fails_holds_up_no_other() {
     }
     let left = async || {
         while place.ask("SELECT count(*) FROM erasing") > 1 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // waits for: the next look
         }
     };
     within(left()).await;
     place.run(&format!("UPDATE log SET object = '{{}}' WHERE record = '{}'", broken.id));
     let left = async || {
         while place.ask("SELECT count(*) FROM erasing") > 0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await; // waits for: the next look
         }
     };
     within(left()).await;
@@ -240,7 +240,7 @@ async fn write_until_over(
             Err(Error::Unavailable(_) | Error::Busy) => {
                 refused.push(title);
                 // waits for: the database
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await; // waits for: the next look
             }
             Err(Error::Unknown(_)) => {}
             Err(error) => panic!("{error}"),

@@ -405,7 +405,7 @@ pub async fn an_answer_with_nul_is_erased_like_any_other(bed: Bed) {
     settle(&bed, vec![told], Vec::new()).await;
     for _ in 0..100 {
         check(2).await;
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await; // waits for: the next check
     }
 }
 

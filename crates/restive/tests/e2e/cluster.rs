@@ -3,7 +3,7 @@
 
 use crate::database;
 use crate::deadline::Deadline as _;
-use crate::deliveries::endpoint;
+use crate::deliveries::{endpoint, wait_for};
 use crate::harness::{Server, Start, eventually, executable};
 use crate::live_client::Socket;
 use crate::sink::{Manner, Sink};
@@ -135,11 +135,12 @@ fn a_node_that_is_killed_and_starts_again_delivers_at_once() {
     let Some(nodes) = Nodes::new() else { return };
     let node = nodes.start(&[]);
     let sink = Sink::start();
-    endpoint(&node, &sink, json!({"enabled_events": ["book.created"]}));
+    let id = endpoint(&node, &sink, json!({"enabled_events": ["book.created"]}));
     for _ in 0..10 {
         node.book("before");
     }
-    eventually("all arrive", || arrivals(&sink).len() == 10);
+    // Also written down: what is not may be repeated.
+    wait_for(&node, &id, &["succeeded"; 10]);
     let folder = node.kill();
     let begun = Instant::now();
     let node = Start::bookshop().env("RESTIVE_DATABASE", &nodes.url).on(&folder).go();

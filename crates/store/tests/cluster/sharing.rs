@@ -236,6 +236,8 @@ async fn a_hold_of_a_node_that_could_not_renew_is_not_valid_any_more() {
     let hold = one.hold("a".to_owned()).await.unwrap().unwrap();
     bed.client.batch("BEGIN; LOCK TABLE restive_nodes IN ACCESS EXCLUSIVE MODE").await.unwrap();
     until("its leases end", || !hold.is_valid()).await;
+    // waits for: the end of its lease by the clock of the database, which is later
+    tokio::time::sleep(LEASE).await;
     bed.client.batch("ROLLBACK").await.unwrap();
     until("it is back", || serving(&one) == BUCKETS).await;
     assert!(!hold.is_valid(), "another node may have had it");

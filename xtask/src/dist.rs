@@ -94,8 +94,9 @@ fn package(summary: &mut Summary, build: &Build, dist: &Path) {
 }
 
 fn build_debug() -> Result<Build> {
-    // As the tests build it: alone, it would need fewer features, and all would be built again.
-    run(&mut cargo(["build", "--workspace", "--locked", "--bin", "restive"]))?;
+    // As the judges build it: alone, it would need fewer features, and all would be built again.
+    let programs = ["--bin", "restive", "--example", "echo"];
+    run(cargo(["build", "--workspace", "--locked"]).args(programs))?;
     let (architecture, debian) = host()?;
     let executable = target_dir()?.join("debug/restive");
     Ok(Build { architecture, debian, executable })

@@ -72,6 +72,7 @@ pub fn clients(is_long: bool) -> Result<()> {
     let mut summary = Summary::default();
     let tools = summary.step("install what tests the clients", || {
         let tools = Tools::new(tools_dir()?);
+        judge::install_programs()?;
         tools.install_clients()?;
         Ok(tools)
     });

@@ -275,7 +275,7 @@ export class Client {
     try {
       const init = { method, headers, signal: abort.signal, ...(body !== undefined && { body }) };
       const response = await this.fetch(url, init, credential);
-      return { response, text: await textOf(response) };
+      return { response, text: await textOf(response, abort.signal) };
     } catch (cause) {
       if (cause instanceof InvalidResponseError) throw cause;
       if (late)

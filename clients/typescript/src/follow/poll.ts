@@ -77,8 +77,8 @@ async function request(
   try {
     const init = { headers: { Accept: "application/json" }, signal: abort.signal };
     const response = await client.fetch(url, init, token);
-    const end = await refusal(response, client, options);
-    return { response, end, text: end ? "" : await textOf(response) };
+    const end = await refusal(response, client, options, abort.signal);
+    return { response, end, text: end ? "" : await textOf(response, abort.signal) };
   } finally {
     clearTimeout(timer);
   }

@@ -143,7 +143,7 @@ async function probe(
   const timer = setTimeout(() => abort.abort(), PONG_MS);
   try {
     const response = await openStream(client, options, { ...connection, abort });
-    return await refusal(response, client, options);
+    return await refusal(response, client, options, abort.signal);
   } catch {
     return undefined;
   } finally {

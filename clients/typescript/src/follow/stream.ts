@@ -1,6 +1,6 @@
 // Server-sent events over `fetch`, which can send the credentials in a header and sees the status.
 
-import { textOf } from "../body.js";
+import { chunksOf, textOf } from "../body.js";
 import { reasonOf, type Client } from "../client.js";
 import { ApiError, FollowError, InvalidResponseError, apiError } from "../errors.js";
 import { searchParams } from "../query.js";
@@ -19,29 +19,27 @@ export async function* stream(
   let timer = setTimeout(() => abort.abort(), SILENCE_MS);
   try {
     const response = await openStream(client, options, connection);
-    const refused = await refusal(response, client, options);
+    const refused = await refusal(response, client, options, abort.signal);
     if (refused) return refused;
     if (!/^text\/event-stream\b/.test(response.headers.get("content-type") ?? "")) {
       return { error: new InvalidResponseError("the response is not an event stream") };
     }
-    const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+    const body = response.body as ReadableStream<Uint8Array>;
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     const parser = new SseParser();
     const last: Block = {};
-    for (;;) {
-      clearTimeout(timer);
-      timer = setTimeout(() => abort.abort(), SILENCE_MS);
-      const { done, value } = await reader.read();
+    for await (const chunk of chunksOf(body, abort.signal)) {
       // A slow consumer is no silent server.
       clearTimeout(timer);
-      if (done) return last.retry === undefined ? {} : { delay: last.retry };
-      for (const block of parser.push(decoder.decode(value, { stream: true }))) {
+      for (const block of parser.push(decoder.decode(chunk, { stream: true }))) {
         if (block.retry !== undefined) last.retry = block.retry;
         if (block.event === "stream.closing") return closing(block);
         const item = itemOf(block, last);
         if (item) yield item;
       }
+      timer = setTimeout(() => abort.abort(), SILENCE_MS);
     }
+    return last.retry === undefined ? {} : { delay: last.retry };
   } catch (error) {
     return { error: new Error(`the event stream broke: ${reasonOf(error)}`, { cause: error }) };
   } finally {
@@ -83,9 +81,10 @@ export async function refusal(
   response: Response,
   client: Client,
   options: FollowOptions,
+  signal: AbortSignal,
 ): Promise<End | undefined> {
   if (response.ok) return undefined;
-  const text = await textOf(response);
+  const text = await textOf(response, signal);
   const error = apiError(response.status, response.headers, text);
   const renewable = options.token !== undefined || client.canRenew;
   if (error.status === 401 && renewable) return { refresh: true, now: true, error };

@@ -10,6 +10,8 @@ use std::time::Instant;
 struct State<T> {
     value: Option<T>,
     waker: Option<Waker>,
+    /// A thread waits. To notify nobody costs a call of the system, too.
+    is_blocking: bool,
     /// Brought, or no longer waited for.
     closed: bool,
 }
@@ -21,7 +23,7 @@ pub(super) struct Answer<T>(Arc<(Mutex<State<T>>, Condvar)>);
 pub(super) struct Wait<T>(Arc<(Mutex<State<T>>, Condvar)>);
 
 pub(super) fn slot<T>() -> (Answer<T>, Wait<T>) {
-    let state = State { value: None, waker: None, closed: false };
+    let state = State { value: None, waker: None, is_blocking: false, closed: false };
     let shared = Arc::new((Mutex::new(state), Condvar::new()));
     (Answer(shared.clone()), Wait(shared))
 }
@@ -39,9 +41,11 @@ impl<T> Answer<T> {
         }
         state.closed = true;
         state.value = Some(value);
-        let waker = state.waker.take();
+        let (waker, is_blocking) = (state.waker.take(), state.is_blocking);
         drop(state);
-        self.0.1.notify_all();
+        if is_blocking {
+            self.0.1.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -67,6 +71,7 @@ impl<T> Wait<T> {
             if let Some(value) = state.value.take() {
                 return Some(value);
             }
+            state.is_blocking = true;
             state = match deadline {
                 None => self.0.1.wait(state).unwrap_or_else(PoisonError::into_inner),
                 Some(deadline) => {

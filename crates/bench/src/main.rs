@@ -55,7 +55,7 @@ usage: bench api --server FILE [--quick] [--only NAME] [--json FILE] [--no-pin]
        bench cluster --server FILE --database URL --dir DIR [--quick] [--only NAME] [--json FILE]
        bench bare-http [--book-bytes N] [--list-bytes N]
        bench bare-live
-       bench bare-receive
+       bench bare-receive [--dir DIR]
        bench bare-backend [--listen ADDR] [--dir DIR]
        bench bare-wire [--book-bytes N] [--dir DIR]
        bench bare-sqlite --dir DIR [--in-flight N] [--seconds S]
@@ -109,7 +109,7 @@ fn dispatch() -> Result<bool> {
         "storm" => storm::run(&options),
         "soak" => storm::soak::run(&options),
         "bare-backend" => proxy::backend::run(&options).map(|()| true),
-        "bare-receive" => bare_receive::run().map(|()| true),
+        "bare-receive" => bare_receive::run(&options).map(|()| true),
         "bare-live" => bare_live::run().map(|()| true),
         "bare-wire" => bare_wire::run(&options).map(|()| true),
         "bare-http" => bare_http::run(&options).map(|()| true),

@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> Result<bool> {
     let notes = [
         "two nodes, PostgreSQL and the load share all cores; so do PostgreSQL and pgbench",
         "create: pgbench has two clients, which write as many rows in a transaction as the nodes \
-         did on average, made by the server: it parses and sends nothing",
+         did on average, copied from theirs by the server: it parses and sends nothing",
         "latency: from the start of the publishing request to the receipt, commit included",
     ];
     bench.stage.finish(done, &notes)
@@ -124,6 +124,7 @@ fn load(
 }
 
 fn create(bench: &mut Bench<'_>) -> Result<()> {
+    const CLIENTS: u64 = 2;
     let nodes = bench.nodes("bench_create", None)?;
     let requests = Requests::new(bench.stage.key.clone());
     let source = |_| requests.creates();
@@ -147,10 +148,10 @@ fn create(bench: &mut Bench<'_>) -> Result<()> {
     let after = writes_and_commits()?;
     let batch = ((after[0] - before[0]) / (after[1] - before[1]).max(1)).max(1);
     println!("    {batch} writes in a commit on average");
-    let script = bench.database.creates("bench_create", batch)?;
+    let script = bench.database.creates("bench_create", batch, CLIENTS)?;
     let mut pairs = Pairs::default();
     for _ in 0..bench.stage.rounds() {
-        let limit = bench.database.run(&script, 2, bench.duration())?;
+        let limit = bench.database.run(&script, CLIENTS as usize, bench.duration())?;
         let rows = batch as f64;
         pairs.limits.push(Sample { per_second: limit.per_second * rows, ..limit });
         pairs.ours.push(load(&nodes, 201, bench.duration(), &source)?);

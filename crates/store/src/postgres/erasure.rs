@@ -60,12 +60,16 @@ macro_rules! remains {
     };
 }
 
-/// The object of an event, as it may be read.
+/// The object of an event, as it may be read. The optional last argument of this and the next two
+/// is a column that says whether the event is to be erased, where that was worked out before.
 macro_rules! object {
     ($log:literal) => {
+        $crate::postgres::erasure::object!($log, $crate::postgres::erasure::erases!($log))
+    };
+    ($log:literal, $erases:expr) => {
         concat!(
             "CASE WHEN ",
-            $crate::postgres::erasure::erases!($log),
+            $erases,
             " THEN ",
             $crate::postgres::erasure::remains!($log),
             " ELSE ",
@@ -78,24 +82,22 @@ macro_rules! object {
 /// Another text of an event that an erasure removes, as it may be read.
 macro_rules! or_null {
     ($log:literal, $column:literal) => {
-        concat!(
-            "CASE WHEN ",
-            $crate::postgres::erasure::erases!($log),
-            " THEN NULL ELSE ",
-            $log,
-            ".",
-            $column,
-            " END"
-        )
+        $crate::postgres::erasure::or_null!($log, $column, $crate::postgres::erasure::erases!($log))
+    };
+    ($log:literal, $column:literal, $erases:expr) => {
+        concat!("CASE WHEN ", $erases, " THEN NULL ELSE ", $log, ".", $column, " END")
     };
 }
 
 /// What caused an event, as it may be read: the request stays, who made it is erased.
 macro_rules! origin {
     ($log:literal) => {
+        $crate::postgres::erasure::origin!($log, $crate::postgres::erasure::erases!($log))
+    };
+    ($log:literal, $erases:expr) => {
         concat!(
             "CASE WHEN ",
-            $crate::postgres::erasure::erases!($log),
+            $erases,
             " THEN split_part(",
             $log,
             ".request, ' ', 1) ELSE ",

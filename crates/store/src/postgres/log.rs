@@ -12,23 +12,26 @@ pub const NEWEST: &str = "SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1
 /// Rows that are read at once: `max` may be any number, and a limit in bytes ends the read.
 const PART: usize = 1_000;
 
-/// What is read of an event: nothing that is being erased.
+/// What is read of an event: nothing that is being erased. The limit inside keeps the database from
+/// asking for each column anew whether it is.
 macro_rules! select {
     ($condition:literal) => {
         concat!(
             "SELECT seq, id, scope, type, created, collection, record, api_version, ",
-            erasure::object!("log"),
+            erasure::object!("log", "log.erases"),
             ", ",
-            erasure::or_null!("log", "previous"),
+            erasure::or_null!("log", "previous", "log.erases"),
             ", ",
-            erasure::origin!("log"),
+            erasure::origin!("log", "log.erases"),
             ", ",
-            erasure::or_null!("log", "idempotency_key"),
+            erasure::or_null!("log", "idempotency_key", "log.erases"),
             ", ",
-            erasure::or_null!("log", "hidden"),
-            " FROM log WHERE ",
+            erasure::or_null!("log", "hidden", "log.erases"),
+            " FROM (SELECT *, ",
+            erasure::erases!("log"),
+            " AS erases FROM log WHERE ",
             $condition,
-            " ORDER BY seq LIMIT $2"
+            " ORDER BY seq LIMIT $2) log ORDER BY seq"
         )
     };
 }

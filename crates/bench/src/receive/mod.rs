@@ -1,7 +1,7 @@
 //! `bench receive`: `restive receive` with durable queueing against hyper that only reads the same
-//! requests, and against the least that does the same work, in turn on one core; `kills`, which kills provider and receiver at random; and `cuts`,
-//! which also cuts the network between them. Knows the receiver only from outside: its command line
-//! and HTTP.
+//! requests, and against the least that does the same work, in turn on one core; `kills`, which
+//! kills provider and receiver at random; and `cuts`, which also cuts the network between them.
+//! Knows the receiver only from outside: its command line and HTTP.
 
 mod kills;
 mod post;

@@ -214,7 +214,8 @@ fn database(storage: &Storage, is_at_rest: bool) -> Option<Finding> {
     Some(match read() {
         Ok(accounts) => {
             let checked = if is_file && is_at_rest { ", no damage found" } else { "" };
-            Finding::ok(name, format!("opens, {accounts} account(s){checked}"))
+            let ending = if accounts == 1 { "" } else { "s" };
+            Finding::ok(name, format!("opens, {accounts} account{ending}{checked}"))
         }
         Err(error) => unreadable(name, &error),
     })

@@ -24,11 +24,15 @@ impl Frame<'_> {
             path => format!("<a class=\"source\" href=\"{}.md\">Markdown</a>", escape(path)),
         };
         let markdown = if path == "/errors" { String::new() } else { markdown };
+        let name = match title == self.service {
+            true => title.to_owned(),
+            false => format!("{title} · {}", self.service),
+        };
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <title>{title} · {service}</title>\n\
+             <title>{name}</title>\n\
              <link rel=\"icon\" href=\"/docs/icon.svg\" type=\"image/svg+xml\">\n\
              <link rel=\"stylesheet\" href=\"/docs/style.css\">\n\
              <script type=\"module\" src=\"/docs/docs.js\"></script>\n</head>\n<body>\n\
@@ -46,7 +50,7 @@ impl Frame<'_> {
              <p class=\"end\">{markdown}</p>\n</main>\n\
              <nav id=\"pages\" aria-label=\"Documentation\">\n{pages}</nav>\n{contents}</div>\n\
              </body>\n</html>\n",
-            title = escape(title),
+            name = escape(&name),
             service = escape(self.service),
             links = self.links(),
             pages = self.pages(path),

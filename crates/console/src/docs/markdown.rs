@@ -202,7 +202,7 @@ pub fn quote(text: &str) -> String {
 
 fn push_plain(into: &mut String, c: char) {
     if c.is_ascii_punctuation()
-        && !matches!(c, ',' | ';' | '.' | '?' | '\'' | '/' | '%' | ')' | '(')
+        && !matches!(c, ',' | ';' | ':' | '.' | '?' | '\'' | '"' | '/' | '%' | ')' | '(')
     {
         into.push('\\');
     }

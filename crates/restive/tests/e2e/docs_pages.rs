@@ -38,6 +38,8 @@ fn the_root_is_a_page_for_browsers_and_json_for_clients() {
     let server = Start::schema(SCHEMA).go();
     let page = browse(&server, "/");
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.text.contains("<title>shop</title>"), "{}", page.text);
+    assert!(browse(&server, "/errors").text.contains("<title>Error codes · shop</title>"));
     let policy = page.header("content-security-policy").unwrap().to_owned();
     assert!(policy.contains("script-src 'self'") && !policy.contains("unsafe"), "{policy}");
     for link in ["/docs", "/console", "/openapi.json", "/errors", "/docs/reference/things"] {

@@ -104,7 +104,7 @@ function traffic(points) {
     tile(
       "Requests",
       number(requests),
-      "in the last hour",
+      "last hour",
       bars(
         points.map((point) => [
           Math.max(0, point.requests - point.client_errors - point.server_errors),
@@ -127,7 +127,7 @@ function traffic(points) {
     tile(
       "Commits",
       number(sum(points, "commits")),
-      "in the last hour",
+      "last hour",
       lines([points.map((point) => point.commits ?? 0)], { label: "Commits in the last hour" }),
       hour.cloneNode(true),
     ),

@@ -276,6 +276,9 @@ mod tests {
             ("one ` alone", "one ` alone"),
             ("# no heading", "# no heading"),
             ("&lt; \\ end", "&amp;lt; \\ end"),
+            ("https://x \"t\"", "https://x \"t\""),
+            (": x", ": x"),
+            ("[a]: /x \"t\"", "[a]: /x \"t\""),
         ] {
             let table = format!("| h |\n|---|\n| {} |\n", quote(text));
             let html = html(&table);

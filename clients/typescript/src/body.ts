@@ -24,8 +24,8 @@ export async function textOf(response: Response, signal: AbortSignal): Promise<s
 }
 
 /**
- * The chunks of a body, until the signal is aborted. `fetch` should end the body then, but in
- * Node 20 it does not after a garbage collection: the read would never return.
+ * The chunks of a body, until the signal is aborted. `fetch` should end the body then, but Node's
+ * may not after a garbage collection: the read would never return.
  */
 export async function* chunksOf(
   body: ReadableStream<Uint8Array>,
@@ -36,9 +36,9 @@ export async function* chunksOf(
   signal.addEventListener("abort", cancel);
   try {
     for (;;) {
-      signal.throwIfAborted();
+      throwIfAborted(signal);
       const { done, value } = await reader.read();
-      signal.throwIfAborted();
+      throwIfAborted(signal);
       if (done) return;
       yield value;
     }
@@ -46,4 +46,9 @@ export async function* chunksOf(
     signal.removeEventListener("abort", cancel);
     cancel();
   }
+}
+
+/** Older browsers and React Native have neither the method of this name nor a reason. */
+function throwIfAborted(signal: AbortSignal): void {
+  if (signal.aborted) throw signal.reason ?? new Error("The request was aborted.");
 }

@@ -28,6 +28,8 @@ export async function* stream(
     const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
     const parser = new SseParser();
     const last: Block = {};
+    clearTimeout(timer);
+    timer = setTimeout(() => abort.abort(), SILENCE_MS);
     for await (const chunk of chunksOf(body, abort.signal)) {
       // A slow consumer is no silent server.
       clearTimeout(timer);

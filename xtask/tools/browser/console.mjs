@@ -107,6 +107,13 @@ const link = await open(first);
 await link.goto(`${url}/console#login=${login}`);
 await link.locator("#main h1").waitFor();
 seen.address = await link.evaluate("location.href");
+// To sign out ends the key that the link made.
+const made = await link.evaluate(() => sessionStorage.getItem("restive.key"));
+await link.getByRole("button", { name: "Sign out" }).click();
+while (!seen.signedOut) {
+  const late = await call("GET", "/v1/account", undefined, { Authorization: `Bearer ${made}` });
+  seen.signedOut = late.error?.code;
+}
 await link.goto("about:blank");
 await link.goto(`${url}/console#login=${login}`);
 seen.used = await link.locator(".wrong:not(:empty)").textContent();

@@ -407,6 +407,31 @@ fn a_disk_that_hangs_is_reported_in_time_and_the_event_is_known_later() {
 }
 
 #[test]
+fn receipts_behind_a_result_that_the_disk_does_not_store_are_answered_in_time() {
+    let place = Place::default();
+    let mut options = quick();
+    options.accept_within = Duration::from_millis(300);
+    let inbox = Inbox::open(&place.path(), options).unwrap();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    let holder = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // Queues that the attempt failed.
+    drop(lease);
+    for number in 2..5 {
+        let began = Instant::now();
+        let refused = inbox.accept_blocking(event(&format!("evt_{number}"))).unwrap_err();
+        assert_eq!(refused.to_string(), "the disk did not store the event in time");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    }
+    holder.execute_batch("ROLLBACK").unwrap();
+    eventually("receipts go on", || {
+        (2..5).all(|number| inbox.accept_blocking(event(&format!("evt_{number}"))).is_ok())
+    });
+    assert_eq!(state(&inbox, "evt_1"), Some(State::Pending), "the result is stored, too");
+}
+
+#[test]
 fn processed_ids_are_forgotten_after_the_retention_and_dead_letters_are_not() {
     let place = Place::default();
     let inbox = place.open();

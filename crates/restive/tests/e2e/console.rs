@@ -146,6 +146,7 @@ fn check(seen: &Value) {
     assert_eq!(seen["order"], "paid");
     assert!(seen["address"].as_str().unwrap().ends_with("/console#/home"), "{}", seen["address"]);
     assert!(seen["used"].as_str().unwrap().contains("used already"), "{}", seen["used"]);
+    assert_eq!(seen["signedOut"], "invalid_api_key", "the key of the link goes on");
     let keys = seen["keys"].as_array().unwrap();
     assert!(keys.iter().all(|key| key[0] == json!(["books:read"])), "{keys:?}");
     assert_eq!(keys.iter().filter(|key| key[1] == true).count(), 1, "{keys:?}");

@@ -3,6 +3,7 @@
 use crate::harness::{KEY, Server};
 use crate::kit_client::run;
 use crate::relay::{Plan, Relay};
+use crate::sink::Sink as Receiver;
 use restive_kit::client::Client;
 use restive_kit::reconcile::{Event, Offered, Reconciler, Restive, Sink, Stripe};
 use serde_json::{Value, json};
@@ -72,6 +73,34 @@ fn missed_events_are_fetched_once_and_in_order_despite_broken_connections() {
         .map(|event| serde_json::from_str(&event.text).unwrap())
         .collect();
     assert_eq!(stored, logged);
+}
+
+#[test]
+fn pings_and_events_of_endpoints_come_only_to_those_who_name_them() {
+    let server = Server::bookshop();
+    let hook = json!({ "url": Receiver::start().url(), "enabled_events": ["*"] });
+    let endpoint = server.make("/v1/webhook-endpoints", hook);
+    let pinged = format!("/v1/webhook-endpoints/{endpoint}/ping");
+    server.post(&pinged, json!({})).expect(200);
+    server.book("Dune");
+    let logged = server.get("/v1/events?type=ping,webhook_endpoint.*").expect(200);
+    assert!(logged["data"].as_array().unwrap().len() >= 2, "{logged}");
+    let types = |wanted: Option<&'static [&'static str]>| {
+        run(async {
+            let client = Client::builder(&server.url("")).key(KEY).build().unwrap();
+            let provider = Restive::new(client);
+            let provider = if let Some(types) = wanted { provider.types(types) } else { provider };
+            let stored = Stored::default();
+            let mut reconciler = Reconciler::new(provider, stored.clone()).min_age(Duration::ZERO);
+            reconciler.run_once().await.unwrap();
+            let stored = stored.0.lock().unwrap();
+            stored.iter().map(|event| event.kind.clone()).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(types(None), ["book.created"]);
+    assert_eq!(types(Some(&["book.*", "*"])), ["book.created"]);
+    assert!(types(Some(&["ping"])).iter().all(|kind| kind == "ping"));
+    assert_eq!(types(Some(&["webhook_endpoint.created"])), ["webhook_endpoint.created"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::disk::BrokenSync;
 use crate::harness::{Answer, PATIENCE, Server, eventually, executable, run};
 use crate::hostile::resident_kib;
 use crate::sink::{Manner, Sink};
+use model::Timestamp;
 use restive_kit::signature::{Secret, Signer};
 use serde_json::{Value, json};
 use std::io::{Read as _, Write as _};
@@ -264,6 +265,26 @@ fn a_failing_handler_is_retried_and_its_dead_letters_can_be_retried_or_dropped()
     assert_eq!(receiving.status()["dead"], 0);
     // A dropped event stays known.
     assert_eq!(receiving.send(&event("evt_2")).expect(200)["known"], true);
+}
+
+#[test]
+fn the_handler_says_in_seconds_or_as_a_date_when_to_try_again() {
+    const LATER_SECONDS: i64 = 2_000;
+    let handler = Sink::start();
+    let receiving = Receiving::start(&["--forward", &handler.url(), "--retry-first", "5"]);
+    let date = Timestamp((now() + LATER_SECONDS) * 1_000).to_http_date();
+    for (number, wish) in [LATER_SECONDS.to_string(), date].into_iter().enumerate() {
+        let wish = format!("Retry-After: {wish}\r\n");
+        handler.will(Manner::Answer(503, Box::leak(wish.into_boxed_str()), String::new()));
+        let (id, began) = (format!("evt_{number}"), now());
+        receiving.send(&event(&id)).expect(200);
+        eventually("it is tried once", || receiving.status()["retrying"] == number + 1);
+        let listed = receiving.list(&[]);
+        let one = listed.iter().find(|one| one["id"] == *id).unwrap();
+        let next = Timestamp::parse(one["next_attempt_at"].as_str().unwrap()).unwrap();
+        let wait = next.seconds() - began;
+        assert!((LATER_SECONDS - 60..LATER_SECONDS + 60).contains(&wait), "{one}");
+    }
 }
 
 #[test]

@@ -74,6 +74,12 @@ fn origins_have_the_form_that_browsers_send() {
         let input = format!("live = {{ origins = ['https://a.example', '{origin}'] }}{FEED}");
         check(&input, &["1:42: `origins` holds origins such as \"https://shop.example\", or…"]);
     }
+    for origin in ["http://shop.example:80", "https://shop.example:443"] {
+        let input = format!("live = {{ origins = ['{origin}'] }}{FEED}");
+        check(&input, &["1:21: browsers send this origin without its port; leave the port out"]);
+    }
+    let others = "'http://a.example:443', 'https://a.example:80', 'http://localhost:8080'";
+    check(&format!("live = {{ origins = [{others}] }}{FEED}"), &[]);
     let many = vec!["'https://a.example'"; 51].join(",");
     let input = format!("live = {{ origins = [{many}] }}{FEED}");
     check(&input, &["1:1021: `origins` has at most 50 of them"]);

@@ -276,6 +276,17 @@ KeywordUpdate = TypedDict(
 )
 
 
+# Parameters of `str`.
+KeywordStrParams = TypedDict(
+    "KeywordStrParams",
+    {
+        "dict": 'Mapping[str, Any] | None',
+        "str": 'str | None',
+    },
+    total=False,
+)
+
+
 _KeywordImportParamsRequired = TypedDict(
     "_KeywordImportParamsRequired",
     {
@@ -682,6 +693,13 @@ class KeywordDeletedEvent(_Envelope):
     data: _KeywordData
 
 
+class KeywordDictEvent(_Envelope):
+    """The event `keyword.dict`."""
+
+    type: Literal["keyword.dict"]
+    data: _KeywordChange
+
+
 class KeywordImportEvent(_Envelope):
     """The event `keyword.import`."""
 
@@ -700,6 +718,13 @@ class KeywordMarkAsReadEvent(_Envelope):
     """The event `keyword.mark_as_read`."""
 
     type: Literal["keyword.mark_as_read"]
+    data: _KeywordChange
+
+
+class KeywordStrEvent(_Envelope):
+    """The event `keyword.str`."""
+
+    type: Literal["keyword.str"]
     data: _KeywordChange
 
 
@@ -749,9 +774,11 @@ Service2PfelEvent = Union[
     KeywordConstructorEvent,
     KeywordCreatedEvent,
     KeywordDeletedEvent,
+    KeywordDictEvent,
     KeywordImportEvent,
     KeywordListEvent,
     KeywordMarkAsReadEvent,
+    KeywordStrEvent,
     KeywordThenEvent,
     KeywordTrueEvent,
     KeywordUpdatedEvent,
@@ -770,9 +797,11 @@ Service2PfelMessage = Union[
     LiveMessage[Literal["keyword.constructor"], KeywordConstructorEvent],
     LiveMessage[Literal["keyword.created"], KeywordCreatedEvent],
     LiveMessage[Literal["keyword.deleted"], KeywordDeletedEvent],
+    LiveMessage[Literal["keyword.dict"], KeywordDictEvent],
     LiveMessage[Literal["keyword.import"], KeywordImportEvent],
     LiveMessage[Literal["keyword.list"], KeywordListEvent],
     LiveMessage[Literal["keyword.mark_as_read"], KeywordMarkAsReadEvent],
+    LiveMessage[Literal["keyword.str"], KeywordStrEvent],
     LiveMessage[Literal["keyword.then"], KeywordThenEvent],
     LiveMessage[Literal["keyword.true"], KeywordTrueEvent],
     LiveMessage[Literal["keyword.updated"], KeywordUpdatedEvent],
@@ -973,6 +1002,16 @@ class Keywords:
     def list_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `list`."""
         return _cast("Keyword", self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
+
+    def str_(
+        self, id: str, params: KeywordStrParams | None = None, *, options: WriteOptions | None = None
+    ) -> Keyword:
+        """Runs the action `str`."""
+        return _cast("Keyword", self._client.post(self._path + path("/{}/str", id), params or {}, **(options or {})))
+
+    def dict_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
+        """Runs the action `dict`."""
+        return _cast("Keyword", self._client.post(self._path + path("/{}/dict", id), None, **(options or {})))
 
     def constructor(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `constructor`."""
@@ -1751,6 +1790,16 @@ class AsyncKeywords:
     async def list_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `list`."""
         return _cast("Keyword", await self._client.post(self._path + path("/{}/list", id), None, **(options or {})))
+
+    async def str_(
+        self, id: str, params: KeywordStrParams | None = None, *, options: WriteOptions | None = None
+    ) -> Keyword:
+        """Runs the action `str`."""
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/str", id), params or {}, **(options or {})))
+
+    async def dict_(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
+        """Runs the action `dict`."""
+        return _cast("Keyword", await self._client.post(self._path + path("/{}/dict", id), None, **(options or {})))
 
     async def constructor(self, id: str, *, options: WriteOptions | None = None) -> Keyword:
         """Runs the action `constructor`."""

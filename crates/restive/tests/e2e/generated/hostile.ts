@@ -274,6 +274,12 @@ export interface KeywordUpdate {
   query?: string | null;
 }
 
+/** Parameters of `str`. */
+export interface KeywordStrParams {
+  dict?: Record<string, unknown> | null;
+  str?: string | null;
+}
+
 /** Parameters of `import`. */
 export interface KeywordImportParams {
   class: string;
@@ -361,6 +367,16 @@ export class Keywords {
   /** Runs the action `list`. */
   listAction(id: string, options?: WriteOptions): Promise<Keyword> {
     return this.client.post(this.path + path`/${id}/list`, undefined, options);
+  }
+
+  /** Runs the action `str`. */
+  str(id: string, params: KeywordStrParams = {}, options?: WriteOptions): Promise<Keyword> {
+    return this.client.post(this.path + path`/${id}/str`, params, options);
+  }
+
+  /** Runs the action `dict`. */
+  dict(id: string, options?: WriteOptions): Promise<Keyword> {
+    return this.client.post(this.path + path`/${id}/dict`, undefined, options);
   }
 
   /** Runs the action `constructor`. */
@@ -1017,6 +1033,9 @@ export type KeywordCreatedEvent = Envelope<"keyword.created", Data<Keyword>>;
 /** The event `keyword.deleted`. */
 export type KeywordDeletedEvent = Envelope<"keyword.deleted", Data<Keyword>>;
 
+/** The event `keyword.dict`. */
+export type KeywordDictEvent = Envelope<"keyword.dict", Change<Keyword>>;
+
 /** The event `keyword.import`. */
 export type KeywordImportEvent = Envelope<"keyword.import", Change<Keyword>>;
 
@@ -1025,6 +1044,9 @@ export type KeywordListEvent = Envelope<"keyword.list", Change<Keyword>>;
 
 /** The event `keyword.mark_as_read`. */
 export type KeywordMarkAsReadEvent = Envelope<"keyword.mark_as_read", Change<Keyword>>;
+
+/** The event `keyword.str`. */
+export type KeywordStrEvent = Envelope<"keyword.str", Change<Keyword>>;
 
 /** The event `keyword.then`. */
 export type KeywordThenEvent = Envelope<"keyword.then", Change<Keyword>>;
@@ -1052,9 +1074,11 @@ export type Service2PfelEvent =
   | KeywordConstructorEvent
   | KeywordCreatedEvent
   | KeywordDeletedEvent
+  | KeywordDictEvent
   | KeywordImportEvent
   | KeywordListEvent
   | KeywordMarkAsReadEvent
+  | KeywordStrEvent
   | KeywordThenEvent
   | KeywordTrueEvent
   | KeywordUpdatedEvent
@@ -1072,9 +1096,11 @@ export type Service2PfelMessage =
   | { type: "keyword.constructor"; data: KeywordConstructorEvent; position: string }
   | { type: "keyword.created"; data: KeywordCreatedEvent; position: string }
   | { type: "keyword.deleted"; data: KeywordDeletedEvent; position: string }
+  | { type: "keyword.dict"; data: KeywordDictEvent; position: string }
   | { type: "keyword.import"; data: KeywordImportEvent; position: string }
   | { type: "keyword.list"; data: KeywordListEvent; position: string }
   | { type: "keyword.mark_as_read"; data: KeywordMarkAsReadEvent; position: string }
+  | { type: "keyword.str"; data: KeywordStrEvent; position: string }
   | { type: "keyword.then"; data: KeywordThenEvent; position: string }
   | { type: "keyword.true"; data: KeywordTrueEvent; position: string }
   | { type: "keyword.updated"; data: KeywordUpdatedEvent; position: string }

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use store::cluster::{Cluster, PresentUser, Relayed};
-use store::{Error, Follower, Store};
+use store::{Error, Follower, Repeats, Store};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{MissedTickBehavior, interval, sleep};
@@ -222,7 +222,7 @@ impl Hub {
     async fn follow(&self) {
         let heartbeat = self.store.0.watchdog().watch("hub");
         let mut follower = Follower::new(self.store.0.clone(), None, self.ring.head());
-        let mut rested = true;
+        let (mut rested, repeats) = (true, Repeats::new());
         loop {
             heartbeat.rest();
             if self.counts.lock().all == 0 {
@@ -242,13 +242,16 @@ impl Hub {
             };
             match read {
                 Ok(batch) => {
+                    repeats.clear();
                     if std::mem::take(&mut rested) {
                         self.forget_expired().await;
                     }
                     self.take(batch, follower.position()).await;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the live channels cannot read the log");
+                    if let Some(times) = repeats.note(&error.to_string()) {
+                        tracing::error!(%error, times, "the live channels cannot read the log");
+                    }
                     heartbeat.rest();
                     sleep(PAUSE).await;
                 }

@@ -1,11 +1,16 @@
 //! `restore` and `doctor` on damaged files, on files of other users, on files that are not theirs,
 //! and on data that the schema does not fit.
 
-use crate::harness::{Server, Start, run};
-use serde_json::Value;
+use crate::auth::account;
+use crate::deadline::Deadline as _;
+use crate::harness::{PATIENCE, Server, Start, eventually, run};
+use crate::live_client::Events;
+use crate::sink::Sink;
+use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -73,6 +78,83 @@ fn a_damaged_backup_is_not_restored_and_a_damaged_database_is_not_healthy() {
     let (report, healthy) = doctor(at, &["--data", data_text]);
     let found = check(&report, "database", "failed");
     assert!(!healthy && found["advice"].as_str().unwrap().contains("restore"), "{report}");
+}
+
+/// Replaces a text by another of the same length, wherever it is in a file.
+fn replace(file: &Path, text: &[u8], by: &[u8]) {
+    let mut bytes = fs::read(file).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len() - text.len()).filter(|&at| bytes[at..].starts_with(text)).collect();
+    assert!(!places.is_empty() && text.len() == by.len());
+    places.into_iter().for_each(|at| bytes[at..at + by.len()].copy_from_slice(by));
+    fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_value_is_found_and_stops_no_event_of_others() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let (_, key, _) = account(&server, "other");
+    let make = |server: &Server, title: &str| {
+        let book = json!({ "title": title, "author": "a" });
+        server.ask("POST", "/v1/books").key(&key).json(&book).send().expect(201);
+    };
+    let hook = json!({ "url": sink.url(), "enabled_events": ["book.*"] });
+    server.ask("POST", "/v1/webhook-endpoints").key(&key).json(&hook).send().expect(201);
+    server.book("torn title");
+    make(&server, "sound");
+    server.book("broken title");
+    let (_, folder) = server.stop();
+    let (data, backup) = (folder.path().join("data"), folder.path().join("backup.db"));
+    let (data_text, backup_text) = (data.to_str().unwrap(), backup.to_str().unwrap());
+    let file = data.join("restive.db");
+    for (text, by, reason) in [
+        (&b"torn title"[..], &b"t\xffrn title"[..], "utf-8"),
+        (b"\"broken title", b"!broken title", "expected value"),
+    ] {
+        let sound = fs::read(&file).unwrap();
+        replace(&file, text, by);
+        let (report, healthy) = doctor(folder.path(), &["--data", data_text]);
+        let found = check(&report, "database", "failed");
+        let message = found["message"].as_str().unwrap();
+        assert!(!healthy && message.contains("of row") && message.contains(reason), "{message}");
+        fs::copy(&file, &backup).unwrap();
+        let arguments = ["restore", backup_text, "--data", data_text, "--replace"];
+        let (_, error, code) = run(folder.path(), &arguments);
+        assert!(code == 1 && error.contains("damaged"), "{error}");
+        let server = Start::bookshop().on(&folder).go();
+        let stream = |key: &str| {
+            let target = "/api/events?types=book.*&since=0";
+            Events::try_open(server.address, key, target, None, PATIENCE).unwrap()
+        };
+        let (mut theirs, mut own) = (stream(&key), stream(&server.key));
+        assert!(theirs.event().data.unwrap().contains("sound"));
+        make(&server, reason);
+        assert!(theirs.named("book.created").data.unwrap().contains(reason));
+        server.book("after the damage");
+        while !own.named("book.created").data.unwrap().contains("after the damage") {}
+        eventually("the webhook comes", || {
+            sink.received().iter().any(|request| request.body.contains(reason))
+        });
+        assert!(server.ask("GET", "/v1/books").key(&key).send().status == 200);
+        let _ = server.stop();
+        fs::write(&file, sound).unwrap();
+    }
+}
+
+#[test]
+fn a_backup_with_a_trigger_is_not_restored() {
+    let (folder, file) = stopped();
+    let at = folder.path();
+    let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('CREATE TRIGGER t AFTER \
+                  INSERT ON log BEGIN DELETE FROM r_books; END')";
+    let made = Command::new("python3").args(["-c", script]).arg(&file).output_in_time().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let data = at.join("data");
+    let arguments =
+        ["restore", file.to_str().unwrap(), "--data", data.to_str().unwrap(), "--replace"];
+    let (_, error, code) = run(at, &arguments);
+    assert!(code == 1 && error.contains("has a trigger, `t`"), "{error}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The log: appending an event and reading events in order. Appending happens only inside the
 //! writer's transaction.
 
-use super::erasure;
-use crate::{Error, EventPage, event_bytes};
+use super::{erasure, inspect};
+use crate::{Error, EventPage, Repeats, event_bytes};
 use model::event::Event;
 use model::{Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -67,7 +67,10 @@ pub fn append(connection: &Connection, event: &Event) -> Result<(), rusqlite::Er
     Ok(())
 }
 
-/// Up to `max` events, and up to `bytes` of them but for the first.
+static UNREADABLE: Repeats = Repeats::new();
+
+/// Up to `max` events, and up to `bytes` of them but for the first. An event that the disk has
+/// damaged is left out: those who follow the log for all accounts would otherwise stand still.
 pub fn events(
     connection: &Connection,
     scope: Option<Scope>,
@@ -83,9 +86,18 @@ pub fn events(
         Some(scope) => statement.query(params![after, most, scope.0])?,
     };
     let mut found = EventPage::default();
-    let mut left = bytes;
+    let (mut left, mut looked, mut damaged) = (bytes, 0, None);
     while let Some(row) = rows.next()? {
-        let event = event_of(row)?;
+        looked += 1;
+        let event = match event_of(row) {
+            Ok(event) => event,
+            Err(error) if inspect::is_unreadable(&error) => {
+                leave_out(row, &error)?;
+                damaged = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
         let weight = event_bytes(&event);
         if weight > left && !found.events.is_empty() {
             found.more = true;
@@ -94,8 +106,25 @@ pub fn events(
         left = left.saturating_sub(weight);
         found.events.push(event);
     }
-    found.more = found.events.len() >= max;
-    Ok(found)
+    found.more = looked >= max;
+    match damaged {
+        // Nothing says how far the next read may go.
+        Some(error) if found.events.is_empty() && found.more => Err(error.into()),
+        _ => Ok(found),
+    }
+}
+
+fn leave_out(row: &Row<'_>, error: &rusqlite::Error) -> Result<(), rusqlite::Error> {
+    let seq: i64 = row.get(0)?;
+    if let Some(times) = UNREADABLE.note(&format!("{seq}: {error}")) {
+        tracing::error!(
+            seq,
+            %error,
+            times,
+            "an event in the log is damaged and is left out: run `restive doctor`, restore a backup"
+        );
+    }
+    Ok(())
 }
 
 fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {

@@ -101,6 +101,26 @@ class Order(unittest.TestCase):
         store.retry("a4")
         self.assertEqual(self.claim(1900), ("a4", True))
 
+    def test_a_long_queue_of_one_resource_keeps_no_other_event_waiting(self):
+        store = self.store
+        with store._use() as db:
+            db.execute("BEGIN")
+            for number in range(5000):
+                db.execute(
+                    "INSERT INTO restive_inbox (id, type, body, fingerprint, received_at, resource,"
+                    " state, attempts, due_at, leased_until)"
+                    " VALUES (?, 't', '{}', '', 0, 'hot', 'pending', 0, 0, 0)",
+                    (f"hot{number}",),
+                )
+            db.execute("COMMIT")
+        self.assertEqual(self.claim(1000), ("hot0", False))
+        self.put("other", "a", 1)
+        self.assertEqual(store.next_due(), 0)
+        self.assertEqual(self.claim(1000), ("other", False))
+        self.assertIsNone(self.claim(1000))
+        store.complete("hot0")
+        self.assertEqual(self.claim(1000), ("hot1", False))
+
     def test_an_old_retry_is_marked_or_skipped(self):
         def check(work):
             for stale in ("deliver", "skip"):

@@ -19,8 +19,8 @@ export * from "./reconcile.js";
 export { Worker } from "./worker.js";
 export type { Handler, HandlerContext, WorkerOptions } from "./worker.js";
 
-/** An event of a restive service is at most 1 MiB by default; with its envelope it is larger. */
-export const MAX_BODY_BYTES = 2 * 1024 * 1024;
+/** A request to a restive service is at most 1 MiB by default; an event has the record before and after it. */
+export const MAX_BODY_BYTES = 8 * 1024 * 1024;
 /** Providers wait 5 to 30 s. An answer that comes later counts as failed. */
 const STORE_MS = 4500;
 /** Requests that wait for the store. They keep their bodies; with more, the disk is too slow. */
@@ -30,7 +30,7 @@ const RETRY_AFTER_SECONDS = 5;
 
 export interface ReceiverOptions extends VerifyOptions {
   store: InboxStore;
-  /** Default: 2 MiB. */
+  /** Default: 8 MiB. */
   maxBodyBytes?: number;
   /**
    * The id by which deliveries are deduplicated. Default: the id that Standard Webhooks sign, the

@@ -42,7 +42,7 @@ export interface WorkerOptions {
    * with `context.stale`. `skip`: it does not, and they are done. Right for a copy of the resource.
    */
   stale?: "deliver" | "skip";
-  /** Called after each failed attempt. */
+  /** Called after each failed attempt. Default: writes a line with `console.error`. */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
 
@@ -187,11 +187,16 @@ export class Worker {
 
   #report(error: unknown, event: QueuedEvent, dead: boolean): void {
     try {
-      this.#options.onError?.(error, event, dead);
+      (this.#options.onError ?? print)(error, event, dead);
     } catch {
       // What fails in the report must not end the worker.
     }
   }
+}
+
+function print(error: unknown, { type, id, attempt }: QueuedEvent, dead: boolean): void {
+  const ends = dead ? "the event is dead until it is retried" : "it is tried again";
+  console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}:`, error);
 }
 
 /** Whether it resolves or rejects within the time. */

@@ -48,6 +48,22 @@ for (const kind of Object.keys(STORES)) {
     await store.close?.();
   });
 
+  test(`${kind} store: a long queue of a resource keeps no other waiting`, deadline, async () => {
+    const store = await STORES[kind]();
+    await Promise.all(
+      Array.from({ length: 2_500 }, (_, number) => store.put(changed(`hot${number}`, "hot", 1))),
+    );
+    const claim = async () => (await store.claim(Date.now(), 60_000))?.id;
+    assert.equal(await claim(), "hot0");
+    await store.put(changed("other", "a", 1));
+    assert.ok((await store.nextDue()) <= Date.now());
+    assert.equal(await claim(), "other");
+    assert.equal(await claim(), undefined);
+    await store.complete("hot0");
+    assert.equal(await claim(), "hot1");
+    await store.close?.();
+  });
+
   test(`${kind} store: an old retry is marked or skipped`, deadline, async () => {
     for (const stale of ["deliver", "skip"]) {
       const store = await STORES[kind]();

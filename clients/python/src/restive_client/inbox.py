@@ -114,14 +114,15 @@ CREATE TABLE IF NOT EXISTS restive_inbox (
   number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body TEXT,
   fingerprint TEXT NOT NULL, received_at REAL NOT NULL, state TEXT NOT NULL,
   attempts INTEGER NOT NULL, due_at REAL NOT NULL, leased_until REAL NOT NULL, error TEXT);
-CREATE INDEX IF NOT EXISTS restive_inbox_due ON restive_inbox (due_at, number)
-  WHERE state = 'pending';
 CREATE TABLE IF NOT EXISTS restive_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 
 #: The newest processed state of each resource. A trigger, so that it changes with the state of the
 #: event. A revision of another kind replaces it: the provider has changed its format.
 _ORDER = """
+DROP INDEX IF EXISTS restive_inbox_due;
+CREATE INDEX IF NOT EXISTS restive_inbox_next ON restive_inbox (due_at, number, resource)
+  WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource) WHERE leased_until > 0;
 CREATE TABLE IF NOT EXISTS restive_newest (
   resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
@@ -136,20 +137,16 @@ BEGIN
 END;
 """
 
-#: Events that are looked at for one whose resource has none in progress. Beyond it, events of busy
-#: resources delay others until one of them is finished.
-_SCAN = 2000
-
-_CLAIM = f"""
+#: The first event that is due and whose resource has none in progress. Those of a busy resource are
+#: passed by the index alone, however many they are.
+_CLAIM = """
 UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
-  SELECT number FROM (
-    SELECT number, resource FROM restive_inbox
-    WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
-    ORDER BY due_at, number LIMIT {_SCAN}) AS due
-  WHERE NOT EXISTS (
-    SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
-    AND other.leased_until > 0 AND other.leased_until > ? AND other.state = 'pending')
-  LIMIT 1)
+  SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
+  WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
+    SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+    WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+    AND leased_until <= ?
+  ORDER BY due_at, number LIMIT 1)
 RETURNING id, type, body, attempts, revision, (
   SELECT newest.revision FROM restive_newest AS newest
   WHERE newest.resource = restive_inbox.resource)
@@ -157,18 +154,17 @@ RETURNING id, type, body, attempts, revision, (
 
 #: An event waits for the one of its resource that is in progress, so those in progress are enough,
 #: and the first one whose resource has none.
-_NEXT_DUE = f"""
+_NEXT_DUE = """
 SELECT min(at) FROM (
   SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox INDEXED BY restive_inbox_leased
   WHERE leased_until > 0 AND state = 'pending'
   UNION ALL SELECT at FROM (
-    SELECT due.due_at AS at FROM (
-      SELECT due_at, resource FROM restive_inbox WHERE state = 'pending' AND leased_until = 0
-      ORDER BY due_at, number LIMIT {_SCAN}) AS due
-    WHERE NOT EXISTS (
-      SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
-      AND other.leased_until > 0 AND other.state = 'pending')
-    LIMIT 1))
+    SELECT due_at AS at FROM restive_inbox INDEXED BY restive_inbox_next
+    WHERE state = 'pending' AND (resource IS NULL OR resource NOT IN (
+      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND state = 'pending' AND resource IS NOT NULL))
+      AND leased_until = 0
+    ORDER BY due_at, number LIMIT 1))
 """
 
 

@@ -42,8 +42,9 @@ __all__ = [
     "wsgi_app",
 ]
 
-#: An event of a restive service is at most 1 MiB by default; with its envelope it is larger.
-MAX_BODY_BYTES = 2 * 1024 * 1024
+#: A request to a restive service is at most 1 MiB by default; an event has the record before and
+#: after it.
+MAX_BODY_BYTES = 8 * 1024 * 1024
 #: Threads of an application that wait for the store. Its own: handlers that block those of asyncio
 #: must not delay the answers, and a disk that hangs must not take the threads of a WSGI server.
 STORE_THREADS = 4

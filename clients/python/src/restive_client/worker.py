@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -27,6 +28,7 @@ IDLE_SECONDS = 1.0
 #: Shortest pause, so that a wrong clock does not make it a busy loop.
 MIN_IDLE_SECONDS = 0.02
 MAX_ERROR_CHARS = 1000
+_LOGGER = logging.getLogger("restive_client")
 #: Pause before a result that the store did not take is written again.
 STORE_RETRY_SECONDS = 1.0
 
@@ -48,6 +50,7 @@ AsyncHandler = Callable[[dict[str, Any], Context], Union[Awaitable[object], obje
 #: Events whose resource has a newer state already. ``deliver``: the handler gets them with
 #: ``context.stale``. ``skip``: it does not, and they are done. Right for a copy of the resource.
 Stale = Literal["deliver", "skip"]
+#: Called after each failed attempt; without one, the attempt is logged as a warning.
 OnError = Callable[[Exception, Union[QueuedEvent, None], bool], None]
 
 
@@ -87,15 +90,25 @@ class _Steps:
         self.report(error, event, dead)
 
     def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
-        if self._on_error:
-            # What fails in the report must not end the worker.
-            with contextlib.suppress(Exception):
-                self._on_error(error, event, dead)
+        # What fails in the report must not end the worker.
+        with contextlib.suppress(Exception):
+            (self._on_error or _log)(error, event, dead)
 
     def idle(self) -> float:
         next_due = self.store.next_due()
         wait = IDLE_SECONDS if next_due is None else next_due - self.now()
         return min(max(wait, MIN_IDLE_SECONDS), IDLE_SECONDS)
+
+
+def _log(error: Exception, event: QueuedEvent | None, dead: bool) -> None:
+    if event is None:
+        _LOGGER.warning("the worker failed", exc_info=error)
+        return
+    ends = "the event is dead until it is retried" if dead else "it is tried again"
+    _LOGGER.warning(
+        "attempt %s to handle %s %s failed; %s",
+        event.attempt, event.type, event.id, ends, exc_info=error,
+    )
 
 
 class Worker:

@@ -33,8 +33,6 @@ const TABLES = `
     number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, type TEXT NOT NULL, body TEXT,
     fingerprint TEXT NOT NULL, received_at INTEGER NOT NULL, state TEXT NOT NULL,
     attempts INTEGER NOT NULL, due_at INTEGER NOT NULL, leased_until INTEGER NOT NULL, error TEXT);
-  CREATE INDEX IF NOT EXISTS restive_inbox_due ON restive_inbox (due_at, number)
-    WHERE state = 'pending';
   CREATE TABLE IF NOT EXISTS restive_settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);`;
 
 /**
@@ -42,6 +40,9 @@ const TABLES = `
  * event. A revision of another kind replaces it: the provider has changed its format.
  */
 const ORDER = `
+  DROP INDEX IF EXISTS restive_inbox_due;
+  CREATE INDEX IF NOT EXISTS restive_inbox_next ON restive_inbox (due_at, number, resource)
+    WHERE state = 'pending';
   CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource)
     WHERE leased_until > 0;
   CREATE TABLE IF NOT EXISTS restive_newest (
@@ -57,21 +58,17 @@ const ORDER = `
   END;`;
 
 /**
- * Events that are looked at for one whose resource has none in progress. Beyond it, events of busy
- * resources delay others until one of them is finished.
+ * The first event that is due and whose resource has none in progress. Those of a busy resource are
+ * passed by the index alone, however many they are.
  */
-const SCAN = 2_000;
-
 const CLAIM = `
   UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
-    SELECT number FROM (
-      SELECT number, resource FROM restive_inbox
-      WHERE state = 'pending' AND due_at <= ? AND leased_until <= ?
-      ORDER BY due_at, number LIMIT ${SCAN}) AS due
-    WHERE NOT EXISTS (
-      SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
-      AND other.leased_until > 0 AND other.leased_until > ? AND other.state = 'pending')
-    LIMIT 1)
+    SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
+    WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
+      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+      AND leased_until <= ?
+    ORDER BY due_at, number LIMIT 1)
   RETURNING id, type, body, attempts, revision, (
     SELECT newest.revision FROM restive_newest AS newest
     WHERE newest.resource = restive_inbox.resource) AS newest`;
@@ -85,13 +82,12 @@ const NEXT_DUE = `
     SELECT min(max(due_at, leased_until)) AS at FROM restive_inbox INDEXED BY restive_inbox_leased
     WHERE leased_until > 0 AND state = 'pending'
     UNION ALL SELECT at FROM (
-      SELECT due.due_at AS at FROM (
-        SELECT due_at, resource FROM restive_inbox WHERE state = 'pending' AND leased_until = 0
-        ORDER BY due_at, number LIMIT ${SCAN}) AS due
-      WHERE NOT EXISTS (
-        SELECT 1 FROM restive_inbox AS other WHERE other.resource = due.resource
-        AND other.leased_until > 0 AND other.state = 'pending')
-      LIMIT 1))`;
+      SELECT due_at AS at FROM restive_inbox INDEXED BY restive_inbox_next
+      WHERE state = 'pending' AND (resource IS NULL OR resource NOT IN (
+        SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+        WHERE leased_until > 0 AND state = 'pending' AND resource IS NOT NULL))
+        AND leased_until = 0
+      ORDER BY due_at, number LIMIT 1))`;
 
 interface Row {
   id: string;

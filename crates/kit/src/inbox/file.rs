@@ -161,33 +161,62 @@ pub(super) fn store(
     Ok(Stored::Conflict)
 }
 
-/// An event that is due, without its body.
-pub(super) struct Due {
+/// Where an event stands among those that are pending: by the time of its next attempt, then by its
+/// number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    due: i64,
     pub number: i64,
-    pub resource: Option<String>,
 }
 
-/// Looks through pending events in the order of their times. `pick` says whether to go on. Returns
-/// the time of the first event that is not due yet.
+impl Place {
+    pub const START: Place = Place { due: i64::MIN, number: i64::MIN };
+
+    pub fn before(self) -> Place {
+        Place { number: self.number.saturating_sub(1), ..self }
+    }
+}
+
+/// Looks through pending events behind a place. `look` gets the place of each and its resource, and
+/// says whether to go on. Returns the time of the first event that is not due yet, or that of the
+/// last one that was looked at.
 pub(super) fn due(
     file: &Connection,
+    after: Place,
     now: i64,
-    mut pick: impl FnMut(Due) -> bool,
+    mut look: impl FnMut(Place, Option<&str>) -> bool,
 ) -> rusqlite::Result<Option<i64>> {
     let mut select = file.prepare_cached(
-        "SELECT number, due, resource FROM events WHERE state = 0 ORDER BY due, number",
+        "SELECT due, number, resource FROM events
+         WHERE state = 0 AND due >= ?1 AND (due > ?1 OR number > ?2) ORDER BY due, number",
     )?;
-    let mut rows = select.query([])?;
+    let mut rows = select.query(params![after.due, after.number])?;
     while let Some(row) = rows.next()? {
-        let at: i64 = row.get(1)?;
-        if at > now {
-            return Ok(Some(at));
-        }
-        if !pick(Due { number: row.get(0)?, resource: row.get(2)? }) {
-            return Ok(Some(at));
+        let place = Place { due: row.get(0)?, number: row.get(1)? };
+        if place.due > now || !look(place, row.get_ref(2)?.as_str_or_null()?) {
+            return Ok(Some(place.due));
         }
     }
     Ok(None)
+}
+
+/// The first pending event of a resource behind a place, up to another place.
+pub(super) fn next_of(
+    file: &Connection,
+    resource: &str,
+    after: Place,
+    upto: Place,
+) -> rusqlite::Result<Option<Place>> {
+    let mut select = file.prepare_cached(
+        "SELECT due, number FROM events
+         WHERE state = 0 AND resource = ?1
+             AND due >= ?2 AND (due > ?2 OR number > ?3)
+             AND due <= ?4 AND (due < ?4 OR number <= ?5)
+         ORDER BY due, number LIMIT 1",
+    )?;
+    let places = params![resource, after.due, after.number, upto.due, upto.number];
+    let place = |row: &Row<'_>| Ok(Place { due: row.get(0)?, number: row.get(1)? });
+    select.query_row(places, place).optional()
 }
 
 /// An event as a worker gets it.

@@ -32,6 +32,7 @@ mod file;
 mod lease;
 mod options;
 mod queue;
+mod scan;
 mod slot;
 mod sync;
 mod watch;

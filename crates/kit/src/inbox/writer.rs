@@ -17,6 +17,7 @@ use super::clock::Clock;
 use super::file::{self, Stored};
 use super::lease::{Claimed, Outcome};
 use super::queue::{Finish, Job, Question, Queue};
+use super::scan::{Scan, Taken};
 use super::slot::Answer;
 use super::sync::{Receipt, Syncs};
 use super::{Accepted, Error, Failure, Handler, Options, OutOfOrder, State, watch};
@@ -26,11 +27,10 @@ const BATCH: usize = 256;
 /// Events that the handler of the inbox gets in one commit. A quarter of a batch: receipts wait for
 /// it.
 const APPLY_BATCH: usize = 64;
-/// Pending events that are looked at for one that may be handed out, beyond those in progress.
-/// Beyond it events of busy resources delay others until one of them is finished.
-const SCAN: usize = 2_000;
 /// How often an idle writer looks for changes of other processes.
 const LOOK: Duration = Duration::from_millis(250);
+/// The shortest pause before an attempt.
+const SOON: Duration = Duration::from_millis(1);
 /// After a failure to write: a full disk must not be tried a thousand times a second.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often old rows are looked for, while none are found.
@@ -70,6 +70,7 @@ pub(super) fn start(
         busy: HashMap::new(),
         uncounted: HashSet::new(),
         unwritten: Vec::new(),
+        scan: Scan::new(),
         next_due: Some(0),
         not_before: Instant::now(),
         clean_up_at: Instant::now(),
@@ -113,6 +114,7 @@ struct Writer {
     uncounted: HashSet<i64>,
     /// Results that the disk did not store yet.
     unwritten: Vec<Finish>,
+    scan: Scan,
     /// When the next event may be due; none if no event is pending that may be handed out.
     next_due: Option<i64>,
     /// Nothing is handed out before: the last write failed.
@@ -135,7 +137,7 @@ impl Writer {
                 if self.synced(true).is_ok() {
                     let _ = catch_unwind(AssertUnwindSafe(|| question(&self.file, now)));
                 }
-                self.next_due = Some(0);
+                self.look_again();
             }
             self.look_elsewhere();
             if self.not_before <= Instant::now() {
@@ -146,7 +148,7 @@ impl Writer {
             {
                 self.not_before = Instant::now() + PAUSE;
                 // What was due before is due still.
-                self.next_due = Some(0);
+                self.look_again();
             }
             self.clean_up();
         }
@@ -206,8 +208,14 @@ impl Writer {
             && version != self.data_version
         {
             self.data_version = version;
-            self.next_due = Some(0);
+            self.look_again();
         }
+    }
+
+    /// Looks at all pending events again: one that was passed may be due, or free.
+    fn look_again(&mut self) {
+        self.scan = Scan::new();
+        self.next_due = Some(0);
     }
 
     fn commit(&mut self, batch: Vec<Job>) {
@@ -310,7 +318,8 @@ impl Writer {
             return file::end(&self.file, finish.number, State::Dead, now, error);
         }
         let asked = failure.retry_after.unwrap_or_default().min(retry.longest);
-        let wait = retry.wait(finish.attempt, finish.number).max(asked);
+        // Later than now, so that the scan finds it ahead of its place.
+        let wait = retry.wait(finish.attempt, finish.number).max(asked).max(SOON);
         let due = now.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
         file::postpone(&self.file, finish.number, due, &failure.reason)
     }
@@ -331,6 +340,9 @@ impl Writer {
             }
             Job::Finish(finish) => {
                 self.free(finish.number, finish.resource.as_deref());
+                if matches!(finish.outcome, Outcome::Released) {
+                    self.look_again();
+                }
                 if let Some(answer) = finish.answer {
                     let _ = answer.send(Ok(()));
                 }
@@ -400,6 +412,7 @@ impl Writer {
                 self.free(claimed.number, claimed.event.resource.as_deref());
                 // Otherwise one attempt more is counted.
                 let _ = file::release(&self.file, claimed.number);
+                self.look_again();
             }
         }
         Ok(())
@@ -412,7 +425,9 @@ impl Writer {
         self.syncs.settle();
         self.mend()?;
         let now = self.clock.now_ms();
-        let picked = self.pick(wanted, now)?;
+        let taken = Taken { events: &self.leased, resources: &self.busy };
+        let (picked, next_due) = self.scan.pick(&self.file, &taken, wanted, now)?;
+        self.next_due = next_due;
         if picked.is_empty() {
             return Ok(Vec::new());
         }
@@ -441,33 +456,6 @@ impl Writer {
             }
         }
         Ok(claimed)
-    }
-
-    /// Numbers of events that are due and may be handed out.
-    fn pick(&mut self, wanted: usize, now: i64) -> rusqlite::Result<Vec<i64>> {
-        let mut picked: Vec<i64> = Vec::new();
-        let mut resources: HashSet<String> = HashSet::new();
-        let mut looked = 0;
-        let most = SCAN + self.leased.len();
-        let (leased, busy) = (&self.leased, &self.busy);
-        let next_due = file::due(&self.file, now, |due| {
-            looked += 1;
-            let is_free = !leased.contains(&due.number)
-                && due.resource.as_ref().is_none_or(|resource| {
-                    !busy.contains_key(resource) && !resources.contains(resource)
-                });
-            if is_free {
-                picked.push(due.number);
-                resources.extend(due.resource);
-            }
-            picked.len() < wanted && looked < most
-        })?;
-        // What is due and stays is looked for when a worker asks again or finishes.
-        self.next_due = match next_due {
-            Some(due) if due <= now && picked.len() < wanted => None,
-            other => other,
-        };
-        Ok(picked)
     }
 
     /// Counts an attempt. None if the event is not handed out.

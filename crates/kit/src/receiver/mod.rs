@@ -34,9 +34,9 @@ pub use self::service::{AnswerBody, ReceiverLayer, ReceiverService, WithReceiver
 use crate::event::Received;
 use crate::signature::{Diagnosis, Fault, Part, Verifier};
 
-/// Bodies of webhooks that are accepted unless set. 4 MiB: events have some KiB, and a receiver
-/// holds the whole body in memory before it can verify it.
-pub const MAX_BODY_BYTES: usize = 4 * 1024 * 1024;
+/// Bodies of webhooks that are accepted unless set. 8 MiB: most events have some KiB, those of the
+/// largest records some MiB. A receiver holds the whole body in memory before it can verify it.
+pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 /// Seconds after which a provider may try again.
 const RETRY_AFTER_SECONDS: u32 = 5;
 

@@ -254,6 +254,41 @@ fn events_of_one_resource_are_handed_out_one_at_a_time() {
 }
 
 #[test]
+fn a_long_queue_of_one_resource_keeps_no_other_event_waiting() {
+    const HOT: usize = 5_000;
+    let place = Place::default();
+    let inbox = place.open();
+    let accept = |events: Vec<Received>| {
+        let accepting: Vec<_> = events.into_iter().map(|event| inbox.accept(event)).collect();
+        block_on(async {
+            for one in accepting {
+                one.await.unwrap();
+            }
+        });
+    };
+    accept((0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None)).collect());
+    let hanging = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!(hanging.id, "evt_hot_0");
+    accept((0..20).map(|number| about(&format!("evt_{number}"), "none", None)).collect());
+    for number in 0..20 {
+        let other = inbox.next_blocking(in_time()).unwrap();
+        assert_eq!(other.id, format!("evt_{number}"));
+        other.done_blocking().unwrap();
+    }
+    // Fails, and the next one of the resource has its turn; then they come in their order.
+    hanging.failed_blocking(Failure::new("no")).unwrap();
+    let mut seen = Vec::new();
+    while seen.len() < HOT {
+        let next = inbox.next_blocking(in_time()).unwrap();
+        seen.push(next.id.clone());
+        next.done_blocking().unwrap();
+    }
+    seen.retain(|id| id != "evt_hot_0");
+    let ordered = (1..HOT).map(|number| format!("evt_hot_{number}"));
+    assert_eq!(seen, ordered.collect::<Vec<_>>());
+}
+
+#[test]
 fn an_older_state_of_a_resource_is_marked_or_skipped() {
     for policy in [OutOfOrder::Deliver, OutOfOrder::Skip] {
         let place = Place::default();

@@ -35,7 +35,7 @@ pub struct Receive {
     #[command(flatten)]
     pub reconciliation: Reconciliation,
     /// Only requests to this path are webhooks [default: all paths]
-    #[arg(long, value_name = "PATH", env = "RESTIVE_RECEIVE_PATH")]
+    #[arg(long, value_name = "PATH", env = "RESTIVE_RECEIVE_PATH", value_parser = path)]
     pub path: Option<String>,
     /// Accept requests over HTTPS only, or from a trusted proxy that says so
     #[arg(long, value_name = "on|off", env = "RESTIVE_HTTPS_ONLY", default_value = "off")]
@@ -47,6 +47,13 @@ pub struct Receive {
     #[arg(long, value_name = "BYTES", env = "RESTIVE_MAX_BODY_BYTES")]
     #[arg(default_value_t = restive_kit::receiver::MAX_BODY_BYTES)]
     pub max_body_bytes: usize,
+}
+
+fn path(text: &str) -> Result<String, String> {
+    match text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("a path begins with `/`: --path /{text}")),
+    }
 }
 
 /// How requests are verified.
@@ -143,6 +150,15 @@ pub struct Reconciliation {
     #[arg(long, value_name = "SECONDS", env = "RESTIVE_RECONCILE_EVERY", default_value_t = 300)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub reconcile_every: u32,
+    /// Seconds that the first comparison goes back [default: 259200, three days]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "RESTIVE_RECONCILE_LOOKBACK",
+        hide_default_value = true
+    )]
+    #[arg(default_value_t = 259_200, value_parser = clap::value_parser!(u32).range(1..))]
+    pub reconcile_lookback: u32,
     /// Seconds that an event must be old: before, its webhook may be on its way
     #[arg(long, value_name = "SECONDS", default_value_t = 60, hide = true)]
     pub reconcile_min_age: u32,

@@ -51,6 +51,7 @@ pub fn start(inbox: Inbox, client: Client, given: &Reconciliation) -> anyhow::Re
     let schedule = Schedule {
         every: Duration::from_secs(given.reconcile_every.into()),
         min_age: Duration::from_secs(given.reconcile_min_age.into()),
+        lookback: Duration::from_secs(given.reconcile_lookback.into()),
     };
     let run = move || {
         runtime.block_on(async {
@@ -83,10 +84,13 @@ pub fn start(inbox: Inbox, client: Client, given: &Reconciliation) -> anyhow::Re
 struct Schedule {
     every: Duration,
     min_age: Duration,
+    lookback: Duration,
 }
 
 async fn compare(provider: impl Provider, inbox: Inbox, schedule: Schedule) {
-    let mut reconciler = Reconciler::new(provider, Missed(inbox.clone())).min_age(schedule.min_age);
+    let Schedule { every, min_age, lookback } = schedule;
+    let mut reconciler =
+        Reconciler::new(provider, Missed(inbox.clone())).min_age(min_age).lookback(lookback);
     match inbox.position(POSITION).await {
         Ok(Some(through)) => {
             if let Ok(through) = through.parse() {
@@ -101,7 +105,7 @@ async fn compare(provider: impl Provider, inbox: Inbox, schedule: Schedule) {
             Ok(report) => note(&inbox, report).await,
             Err(error) => tracing::warn!(%error, "events were not compared with the provider's"),
         }
-        tokio::time::sleep(schedule.every).await;
+        tokio::time::sleep(every).await;
     }
 }
 

@@ -450,6 +450,8 @@ fn mistakes_of_the_operator_are_reported_before_anything_starts() {
     fails(&["--secret", SECRET, "--forward", "ftp://x"], "must begin with http:// or https://");
     fails(&["--store-only", "--secret-file", "missing"], "cannot be read");
     fails(&["--store-only", "--secret", SECRET, "--signature", "hex"], "--signature-header");
+    let (_, err, code) = run(folder.path(), &["receive", "--store-only", "--path", "hook"]);
+    assert!(code == 2 && err.contains("a path begins with `/`: --path /hook"), "{code} {err}");
     let status = ["receive", "status", "--data", "nowhere"];
     let (_, err, code) = run(folder.path(), &status);
     assert!(code == 1 && err.contains("has no inbox"), "{err}");

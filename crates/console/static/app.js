@@ -219,7 +219,9 @@ async function useKey(key, { present, signal, login } = {}) {
     // A restricted key may not read its account; it is valid all the same.
     if (!(error instanceof Problem && error.status === 403)) return error.message;
   }
-  if (present?.account && account && account !== present.account)
+  if (present && !(account && present.account))
+    return "Nothing says that this key is of the same account: it, or the earlier one, may not read its account. Paste another one, or cancel and sign out.";
+  if (present && account !== present.account)
     return "This key belongs to another account. Paste one of the same account, or cancel and sign out.";
   session.use(key, account, made);
   return "";

@@ -72,7 +72,9 @@ function numeric(kind, value, schema, id) {
       const typed = input.value.trim();
       if (typed === "") return schema.nullable ? null : undefined;
       // What is no number is sent as text: the API says what is wrong with it.
-      return /^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(typed) ? Number(typed) : typed;
+      if (!/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(typed)) return typed;
+      refuseInexact(typed);
+      return Number(typed);
     },
   };
 }
@@ -94,7 +96,7 @@ function list(value, schema, id) {
         .filter(Boolean);
       if (!lines.length && schema.nullable) return null;
       return schema.items?.type === "integer"
-        ? lines.map((line) => (/^-?\d+$/.test(line) ? Number(line) : line))
+        ? lines.map((line) => (/^-?\d+$/.test(line) ? (refuseInexact(line), Number(line)) : line))
         : lines;
     },
   };
@@ -113,13 +115,28 @@ function structured(value, schema, id) {
     input,
     read: () => {
       if (input.value.trim() === "") return schema.nullable ? null : undefined;
+      let parsed;
       try {
-        return JSON.parse(input.value);
+        parsed = JSON.parse(input.value);
       } catch (error) {
         throw new Error(`This is not JSON: ${error.message}`);
       }
+      refuseInexact(input.value);
+      return parsed;
     },
   };
+}
+
+const NUMBERS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+
+/** Refuses JSON with a number that a browser would change: the API keeps it as it is. */
+function refuseInexact(json) {
+  for (const [token] of json.matchAll(NUMBERS)) {
+    const number = Number(token);
+    const exact = Number.isInteger(number) ? Number.isSafeInteger(number) : Number.isFinite(number);
+    if (!token.startsWith('"') && !exact)
+      throw new Error(`A browser cannot keep ${token} exactly. Write this field with the API.`);
+  }
 }
 
 function text(value, schema, id, name) {
@@ -170,6 +187,7 @@ export function form(document, schema, values, { only, skip = [], suggest } = {}
     if (required.includes(name)) made.input.required = true;
     const offered = suggest?.(name, made.input);
     const before = JSON.stringify(quiet(made.read));
+    const shown = made.input.value;
     const element = h(
       "div",
       { class: "field" },
@@ -184,7 +202,7 @@ export function form(document, schema, values, { only, skip = [], suggest } = {}
       hint,
       wrong,
     );
-    return { name, made, wrong, element, before };
+    return { name, made, wrong, element, before, shown };
   });
   const clear = () => {
     summary.hidden = true;
@@ -204,7 +222,7 @@ export function form(document, schema, values, { only, skip = [], suggest } = {}
     clear();
     const body = {};
     let fine = true;
-    for (const { name, made, before } of fields) {
+    for (const { name, made, before, shown } of fields) {
       try {
         const value = made.read();
         // Compared with what the input held: an input cannot hold every value as it is.
@@ -215,7 +233,8 @@ export function form(document, schema, values, { only, skip = [], suggest } = {}
           body[name] = value;
         }
       } catch (error) {
-        fine = point(name, error.message) && false;
+        // What nobody changed is not sent.
+        if (!values || made.input.value !== shown) fine = point(name, error.message) && false;
       }
     }
     return fine ? body : null;

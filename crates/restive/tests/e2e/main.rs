@@ -60,6 +60,7 @@ mod commands;
 mod concurrency;
 mod console;
 mod console_login;
+mod console_writes;
 mod cluster_chaos;
 mod cluster_handlers;
 mod cluster_refusals;

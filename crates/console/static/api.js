@@ -76,6 +76,8 @@ export function sleep(duration, signal) {
 }
 
 let isAway = false;
+/** Requests that are sent again until the server answers. */
+const waiting = new Set();
 
 function answered() {
   if (isAway) hooks.back();
@@ -97,31 +99,39 @@ function checked(headers) {
  */
 async function send(path, { key, ...options }) {
   const began = session.key;
-  for (let attempt = 0; ; attempt += 1) {
-    if (options.method !== "GET" && session.key !== began)
-      throw new Error("The key was changed while this was sent. It is not sent again.");
-    const used = key ?? session.key;
-    const authorization = used ? { Authorization: `Bearer ${used}` } : {};
-    const headers = checked({ ...options.headers, ...authorization });
-    let response = null;
-    try {
-      response = await fetch(path, { cache: "no-store", ...options, headers, credentials: "omit" });
-    } catch (error) {
-      if (options.signal?.aborted) throw error;
+  try {
+    for (let attempt = 0; ; attempt += 1) {
+      if (options.method !== "GET" && session.key !== began)
+        throw new Error("The key was changed while this was sent. It is not sent again.");
+      const used = key ?? session.key;
+      const authorization = used ? { Authorization: `Bearer ${used}` } : {};
+      const headers = checked({ ...options.headers, ...authorization });
+      let response = null;
+      try {
+        const sent = { cache: "no-store", ...options, headers, credentials: "omit" };
+        response = await fetch(path, sent);
+      } catch (error) {
+        if (options.signal?.aborted) throw error;
+      }
+      const busy = response?.status === 503 || response?.status === 502 || response?.status === 504;
+      const limited = response?.status === 429;
+      if (response && !busy && !limited) {
+        answered();
+        return response;
+      }
+      if (busy && options.once) return response;
+      isAway = true;
+      waiting.add(options);
+      hooks.away(limited ? "Too many requests with this key. Trying again…" : undefined);
+      const asked = Number(response?.headers.get("retry-after"));
+      const pause =
+        asked > 0 ? Math.min(asked, 30) * 1000 : PAUSES_MS[Math.min(attempt, PAUSES_MS.length - 1)];
+      await sleep(pause, options.signal);
     }
-    const busy = response?.status === 503 || response?.status === 502 || response?.status === 504;
-    const limited = response?.status === 429;
-    if (response && !busy && !limited) {
-      answered();
-      return response;
-    }
-    if (busy && options.once) return response;
-    isAway = true;
-    hooks.away(limited ? "Too many requests with this key. Trying again…" : undefined);
-    const asked = Number(response?.headers.get("retry-after"));
-    const pause =
-      asked > 0 ? Math.min(asked, 30) * 1000 : PAUSES_MS[Math.min(attempt, PAUSES_MS.length - 1)];
-    await sleep(pause, options.signal);
+  } finally {
+    // A person may stop the last one that waits: nothing else would say that the server is back.
+    waiting.delete(options);
+    if (!waiting.size) answered();
   }
 }
 

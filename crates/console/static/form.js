@@ -133,9 +133,9 @@ const NUMBERS = /"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 function refuseInexact(json) {
   for (const [token] of json.matchAll(NUMBERS)) {
     const number = Number(token);
-    const exact = Number.isInteger(number) ? Number.isSafeInteger(number) : Number.isFinite(number);
+    const exact = /^-?\d+$/.test(token) ? Number.isSafeInteger(number) : Number.isFinite(number);
     if (!token.startsWith('"') && !exact)
-      throw new Error(`A browser cannot keep ${token} exactly. Write this field with the API.`);
+      throw new Error(`A browser cannot keep a number like ${token}. Write this field with the API.`);
   }
 }
 

@@ -131,6 +131,16 @@ pub struct Serve {
     /// Requests per key and window, such as 100/1s, or `off` [default: the limit of the schema]
     #[arg(long, value_name = "N/WINDOW", env = "RESTIVE_RATE_LIMIT")]
     pub rate_limit: Option<String>,
+    /// Seconds that the clock may differ from the one of the PostgreSQL server's machine; with a
+    /// wrong clock this server writes nothing
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        env = "RESTIVE_MAX_CLOCK_DIFFERENCE",
+        default_value_t = 10
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_clock_difference: u32,
     /// The first account's test key, instead of a random one
     #[arg(long, env = "RESTIVE_BOOTSTRAP_KEY", hide = true, hide_env_values = true)]
     pub bootstrap_key: Option<String>,

@@ -40,6 +40,7 @@ pub async fn join(
         predecessor: fs::read_to_string(&number_file)
             .ok()
             .and_then(|text| text.trim().parse().ok()),
+        unfit: store.unfit(),
         ..Settings::new(number, host(), version)
     };
     // A process that cannot leave its number only takes longer to start again after a kill.

@@ -70,6 +70,7 @@ pub fn serve(
     storage: &Storage,
     schema: Arc<Schema>,
     edition: ServedSchema,
+    max_clock_difference: Duration,
 ) -> anyhow::Result<(Arc<dyn Store>, Lock)> {
     let folder = &storage.data;
     make(folder).with_context(|| format!("cannot create the data folder {}", folder.display()))?;
@@ -79,7 +80,7 @@ pub fn serve(
     if storage.database.is_none() {
         restore::refuse_interrupted(folder)?;
     }
-    let options = Options { edition, ..Options::default() };
+    let options = Options { edition, max_clock_difference, ..Options::default() };
     if let Some(url) = &storage.database {
         let address = Address::parse(url)?;
         let store = PostgresStore::open_with(&address, schema, options);

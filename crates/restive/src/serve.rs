@@ -84,7 +84,8 @@ pub fn run(mut serve: Serve) -> anyhow::Result<ExitCode> {
     let settings = settings(&serve, &schema)?;
     let edge = serve.edge.as_deref().map(Edge::read).transpose()?;
     let (mut listeners, source) = Listeners::bind(&serve.listening)?;
-    let (store, _lock) = data::serve(&serve.data, schema.clone(), edition)?;
+    let clock_difference = Duration::from_secs(serve.max_clock_difference.into());
+    let (store, _lock) = data::serve(&serve.data, schema.clone(), edition, clock_difference)?;
     if let Some(source) = source {
         let address = serve.listening.listen.ip();
         listeners = listeners.secure(Secured::load(source, &serve.data.data, address, None)?);

@@ -4,7 +4,7 @@ use crate::state::Clock;
 use crate::upgrade::ServedSchema;
 use model::Timestamp;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// What the process that opens the database is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,13 @@ pub struct Options {
     /// on.
     pub steady: Option<Clock>,
     pub edition: ServedSchema,
+    /// How far the clock may be from that of the database's machine; then nothing is written. With
+    /// a wrong clock, stored responses and events would expire and timers fire at the wrong time.
+    pub max_clock_difference: Duration,
 }
+
+/// 10 s: machines with NTP differ by milliseconds.
+pub const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(10);
 
 impl Default for Options {
     fn default() -> Options {
@@ -32,7 +38,8 @@ impl Default for Options {
             Timestamp(i64::try_from(now.as_millis()).unwrap_or(i64::MAX))
         };
         let (role, clock) = (Role::Server, Arc::new(clock));
-        Options { role, clock, steady: None, edition: ServedSchema::default() }
+        let (edition, max_clock_difference) = (ServedSchema::default(), MAX_CLOCK_DIFFERENCE);
+        Options { role, clock, steady: None, edition, max_clock_difference }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::{BoxFuture, Error, Watchdog};
 use model::{Collection, CollectionIx, Scope, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use tokio::sync::watch;
 
 /// Work that no request asks for.
@@ -49,6 +50,11 @@ pub trait Upkeep: Send + Sync + 'static {
     /// any more.
     fn must_restart(&self) -> BoxFuture<'static, String> {
         Box::pin(std::future::pending())
+    }
+
+    /// True while this process must write nothing: other nodes do its work.
+    fn unfit(&self) -> Arc<AtomicBool> {
+        Arc::default()
     }
 
     /// Whether reads and writes work right now.

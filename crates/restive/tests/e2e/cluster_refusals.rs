@@ -127,6 +127,22 @@ fn through(role: &Role, server: &Server, what: &str, back: &str, count: usize) -
 }
 
 #[test]
+fn settings_of_the_role_with_which_writes_would_be_lost_or_fail_are_refused() {
+    let Some(role) = Role::new() else { return };
+    for (name, value) in [
+        ("synchronous_commit", "off"),
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_read_only", "on"),
+    ] {
+        role.alter(&format!("SET {name} = {value}"));
+        let set = format!("`{name}` set to `{value}`");
+        refused(&role.url, &[&set, &format!("ALTER ROLE {} SET {name} =", role.name)]);
+        role.alter(&format!("RESET {name}"));
+    }
+    role.start().book("A");
+}
+
+#[test]
 fn a_server_that_gets_no_connection_more_waits_and_loses_nothing() {
     let Some(role) = Role::new() else { return };
     let server = role.start();

@@ -1,15 +1,19 @@
 //! Several servers on one database, and a database that is away. Only where the suite runs on
 //! PostgreSQL; elsewhere there is nothing to share.
 
+use crate::clock::Clock;
 use crate::database;
-use crate::harness::{PATIENCE, Server, Start, eventually};
+use crate::deadline::Deadline as _;
+use crate::harness::{PATIENCE, Server, Start, eventually, run};
 use crate::live_client::Events;
 use crate::relay::{Plan, Relay};
-use serde_json::json;
+use model::Timestamp;
+use serde_json::{Value, json};
 use std::net::ToSocketAddrs as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// Servers on one database, each with a folder of its own; none where the suite runs on files.
@@ -78,6 +82,82 @@ fn a_server_on_an_older_file_says_so_in_its_health_and_to_writers() {
     assert_eq!(old.get("/v1/books").expect(200)["data"].as_array().unwrap().len(), 1);
     new.post("/v1/books", json!({"title": "C", "pages": 1})).expect(201);
     new.get("/health").expect(200);
+    eventually("the new one does all of the work", || leases(&url, 2) == [0, 256]);
+}
+
+/// How many leases each of so many servers holds, the fewest first.
+fn leases(url: &str, servers: usize) -> Vec<u64> {
+    let folder = TempDir::new().unwrap();
+    let (status, error, code) =
+        run(folder.path(), &["cluster", "status", "--database", url, "--json"]);
+    assert_eq!(code, 0, "{error}");
+    let status: Value = serde_json::from_str(&status).unwrap();
+    let nodes = status["nodes"].as_array().unwrap();
+    assert_eq!(nodes.len(), servers, "{status}");
+    let mut leases: Vec<u64> = nodes.iter().map(|node| node["leases"].as_u64().unwrap()).collect();
+    leases.sort_unstable();
+    leases
+}
+
+#[test]
+fn a_server_with_a_wrong_clock_writes_nothing_and_leaves_its_work_to_others() {
+    const HOUR: i64 = 3_600;
+    let shared = Arc::new(TempDir::new().unwrap());
+    let Some(url) = database::of(shared.path()) else { return };
+    let clock = Clock::new();
+    let strict = |start: Start| {
+        let start = start.env("RESTIVE_DATABASE", &url);
+        start.env("RESTIVE_MAX_CLOCK_DIFFERENCE", "10")
+    };
+    let right = strict(Start::bookshop()).go();
+    for (ahead, side) in [(HOUR, "3600 s ahead of"), (-HOUR, "3600 s behind")] {
+        clock.set(ahead);
+        let (code, error) = clock.of(strict(Start::bookshop())).fails();
+        assert!(code == 1 && error.contains("the clock of this machine is"), "{error}");
+        assert!(error.contains(side) || error.contains("359"), "{error}");
+    }
+    clock.set(0);
+    let wrong = clock.of(strict(Start::bookshop())).go();
+    wrong.book("before");
+    eventually("both work", || leases(&url, 2) == [128, 128]);
+    clock.set(HOUR);
+    eventually("the health check fails", || wrong.get("/health").status == 503);
+    assert!(wrong.get("/health").json["reason"].as_str().unwrap().contains("set both by NTP"));
+    let book = json!({"title": "A", "author": "a"});
+    wrong.post("/v1/books", book.clone()).error(503, "overloaded");
+    assert_eq!(wrong.get("/v1/books").titles(), ["before"]);
+    eventually("the other does all of the work", || leases(&url, 2) == [0, 256]);
+    right.book("meanwhile");
+    clock.set(0);
+    eventually("it writes again", || wrong.post("/v1/books", book.clone()).status == 201);
+    eventually("it has its part again", || leases(&url, 2)[0] > 0);
+    let created = right.get("/v1/books").column("created_at");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap() + Duration::from_secs(60);
+    let limit = Timestamp(i64::try_from(now.as_millis()).unwrap()).to_iso();
+    assert!(created.iter().all(|at| at.as_str().unwrap() < limit.as_str()), "{created:?}");
+}
+
+#[test]
+fn a_dump_that_is_restored_elsewhere_is_another_log() {
+    let shared = Arc::new(TempDir::new().unwrap());
+    let Some(url) = database::of(shared.path()) else { return };
+    let server = Start::bookshop().env("RESTIVE_DATABASE", &url).go();
+    server.book("A");
+    let (place, schema) = url.split_once("?schema=").unwrap();
+    let other = format!("{}/r{schema}", place.rsplit_once('/').unwrap().0);
+    database::run(&url, &format!("CREATE DATABASE r{schema}"));
+    let dump = format!("pg_dump --schema={schema} '{place}' | psql -qX '{other}'");
+    let moved = Command::new("sh").args(["-c", &dump]).output_in_time().unwrap();
+    assert!(moved.status.success(), "{moved:?}");
+    server.book("after the dump");
+    let position = Events::open(&server, "/api/events?since=0").named("book.created").id.unwrap();
+    drop(server);
+    let restored = format!("{other}?schema={schema}");
+    let restored = Start::bookshop().env("RESTIVE_DATABASE", &restored).go();
+    restored.book("B");
+    let mut again = Events::open_from(&restored, "/api/events", Some(&position));
+    let first = again.event();
+    assert!(first.is("stream.reset"), "{first:?}");
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub struct View {
     pub me: i64,
-    /// Nodes whose heartbeat is recent enough, this one included.
+    /// How many nodes there are, those that serve nothing included.
+    pub nodes: usize,
+    /// Nodes that serve and whose heartbeat is recent enough, this one included.
     pub live: BTreeSet<i64>,
     /// The node that each bucket belongs to, alive or not.
     pub owners: BTreeMap<Bucket, Option<i64>>,

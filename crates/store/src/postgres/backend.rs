@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const HEAD: &str = "SELECT coalesce(l.seq, 0), coalesce(l.created, 0), m.value, \
-    substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) FROM meta m \
+    substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
+    (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' FROM meta m \
     LEFT JOIN (SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1) l ON true \
     WHERE m.name = 'edition'";
 const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -94,7 +95,8 @@ impl writer::Backend for Backend {
         self.newest = (head.cell(0)?, head.cell(1)?);
         let (edition, timeline): (String, String) = (head.cell(2)?, head.cell(3)?);
         self.shared.check_timeline(&timeline)?;
-        self.shared.check_edition(Some(&edition))
+        self.shared.check_edition(Some(&edition))?;
+        self.shared.check_fit()
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -59,7 +59,7 @@ use readers::{Net, Pool};
 use shared::{Found, Shared};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Notify, watch as tokio_watch};
 
 pub struct PostgresStore {
@@ -142,6 +142,7 @@ impl PostgresStore {
             locks: opened.locks,
             edition: opened.edition,
             timeline: opened.timeline,
+            max_clock_difference: options.max_clock_difference,
         });
         let net = Net::start()?;
         let pool = Arc::new(Pool::new(address.clone(), net.handle().clone()));
@@ -523,8 +524,12 @@ impl Upkeep for PostgresStore {
                 // The store was closed.
                 std::future::pending::<()>().await;
             }
-            "the database has failed over to a replica".to_owned()
+            "the database has failed over to a replica, or was restored".to_owned()
         })
+    }
+
+    fn unfit(&self) -> Arc<AtomicBool> {
+        self.shared.unfit.clone()
     }
 
     fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
@@ -536,9 +541,7 @@ impl Upkeep for PostgresStore {
                 .pool
                 .short(move |client: Arc<Client>| async move { log::newest(&client).await });
             read.await.map_err(|error| failing("reads", error))?;
-            if self.shared.is_outdated() {
-                return Err(Error::Outdated);
-            }
+            self.shared.check_fit()?;
             self.writer.probe().await.map_err(|error| failing("writes", error))
         })
     }

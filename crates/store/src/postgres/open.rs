@@ -6,7 +6,7 @@ use super::connect::{Address, Cells, Client};
 use super::param::params;
 use super::session::Session;
 use super::shared::Locks;
-use super::{log, upgrade, usage};
+use super::{log, shared, upgrade, usage};
 use crate::Error;
 use crate::migrate;
 use crate::options::{Options, Role};
@@ -50,6 +50,7 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
     let schema = session.run_long(probe(address, session.client()?))?;
     let locks = Locks::of(&schema);
     let client = session.client()?;
+    session.run_long(check_clock(address, client, options))?;
     session.run_long(begin(client, &locks, options.role))?;
     let stored = session.run_long(recognise(address, client, &schema))?;
     let stored = match (stored, options.role) {
@@ -169,8 +170,41 @@ pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> 
         );
         return Err(refused(address, &reason));
     }
+    probe_settings(address, client, &user).await?;
     probe_locks(address, client).await?;
     Ok(schema)
+}
+
+/// Settings of the user or the database with which writes would be lost or fail.
+async fn probe_settings(address: &Address, client: &Client, user: &str) -> Result<(), Error> {
+    const NEEDED: [(&str, &str, fn(&str) -> bool); 3] = [
+        ("synchronous_commit", "on", |now| now != "off"),
+        ("default_transaction_isolation", "'read committed'", |now| now == "read committed"),
+        ("default_transaction_read_only", "off", |now| now == "off"),
+    ];
+    for (name, needed, fits) in NEEDED {
+        let row = client.row("SELECT current_setting($1)", params![name]).await?;
+        let now: String = row.map_or(Ok(String::new()), |row| row.cell(0))?;
+        if !fits(&now) {
+            let reason = format!(
+                "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be lost. \
+                 Run: ALTER ROLE {user} SET {name} = {needed}"
+            );
+            return Err(refused(address, &reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a machine whose clock is wrong.
+async fn check_clock(address: &Address, client: &Client, options: &Options) -> Result<(), Error> {
+    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+    let row = client.row(sql, &[]).await?;
+    let ahead = (options.clock)().0.saturating_sub(row.map_or(Ok(0), |row| row.cell(0))?);
+    match shared::is_far(ahead, options.max_clock_difference) {
+        true => Err(refused(address, &format!("cannot be used: {}", shared::clock_text(ahead)))),
+        false => Ok(()),
+    }
 }
 
 /// Some engines speak the protocol and take advisory locks for no-ops: the log would lose its order
@@ -295,7 +329,7 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
         return Ok((epoch, timeline));
     }
     if let (Some(known), Some(_)) = (&known, kept) {
-        tracing::warn!(%known, %timeline, "the database has another timeline: a new epoch");
+        tracing::warn!(%known, %timeline, "the database has failed over, or was restored: a new epoch");
     }
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| Error::Failed(Box::new(error)))?;
@@ -305,8 +339,11 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
     Ok((epoch, timeline))
 }
 
-/// The history of the server: another one after a failover.
+/// The history of the server, the database and the installation: another one after a failover, and
+/// where a dump was restored.
 pub async fn timeline(client: &Client) -> Result<String, Error> {
-    let sql = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+    let sql = "SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
+               (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' || \
+               (SELECT system_identifier FROM pg_control_system())";
     client.row(sql, &[]).await?.map_or(Ok(String::new()), |row| row.cell(0))
 }

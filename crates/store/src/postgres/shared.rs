@@ -53,6 +53,11 @@ pub struct Shared {
     edition: String,
     /// They have been changed: this node reads, and writes no more.
     outdated: AtomicBool,
+    max_clock_difference: Duration,
+    /// Milliseconds that this machine's clock is ahead of the database's, if that is too much; or 0.
+    clock_ahead_ms: AtomicI64,
+    /// This node writes nothing, so its leases are for others.
+    pub unfit: Arc<AtomicBool>,
     /// The timeline of the server's log when this node started, and whether it is another now.
     timeline: String,
     pub moved: watch::Sender<bool>,
@@ -91,6 +96,7 @@ pub struct Found {
     pub locks: Locks,
     pub edition: String,
     pub timeline: String,
+    pub max_clock_difference: Duration,
 }
 
 impl Shared {
@@ -115,6 +121,9 @@ impl Shared {
             locks: found.locks,
             edition: found.edition,
             outdated: AtomicBool::new(false),
+            max_clock_difference: found.max_clock_difference,
+            clock_ahead_ms: AtomicI64::new(0),
+            unfit: Arc::new(AtomicBool::new(false)),
             timeline: found.timeline,
             moved: watch::Sender::new(false),
             adopted,
@@ -127,15 +136,16 @@ impl Shared {
     /// After a failover to a replica, the log may lack events that this node knows, and go on with
     /// others of the same numbers. Nothing that this node has in memory holds any more.
     pub fn check_timeline(&self, timeline: &str) -> Result<(), Error> {
-        if timeline == self.timeline {
+        if self.timeline.starts_with(timeline) {
             return Ok(());
         }
         if !self.moved.send_replace(true) {
             let (before, now) = (&self.timeline, timeline);
-            tracing::error!(%before, %now, "the database has failed over: this node starts again");
+            tracing::error!(%before, %now, "this is another database: the node starts again");
         }
         Err(Error::Unavailable(
-            "the database has failed over to a replica, and this node must start again".into(),
+            "the database has failed over to a replica, or was restored: this node must start again"
+                .into(),
         ))
     }
 
@@ -145,12 +155,37 @@ impl Shared {
         if outdated != self.outdated.swap(outdated, Ordering::AcqRel) && outdated {
             tracing::error!("{}; it refuses writes until then", Error::Outdated);
         }
+        self.note_fitness();
         if outdated { Err(Error::Outdated) } else { Ok(()) }
     }
 
-    /// Whether another node has changed the tables.
-    pub fn is_outdated(&self) -> bool {
-        self.outdated.load(Ordering::Acquire)
+    /// Compares this machine's clock with the one of the database's machine.
+    pub fn check_clock(&self, database_ms: i64) {
+        let ahead = (self.clock)().0.saturating_sub(database_ms);
+        let ahead = if is_far(ahead, self.max_clock_difference) { ahead } else { 0 };
+        let before = self.clock_ahead_ms.swap(ahead, Ordering::AcqRel);
+        self.note_fitness();
+        match (before, ahead) {
+            (0, 0) => {}
+            (0, _) => tracing::error!("{}; this node refuses writes until then", clock_text(ahead)),
+            (_, 0) => tracing::info!("the clock is right again: this node writes"),
+            _ => {}
+        }
+    }
+
+    fn note_fitness(&self) {
+        self.unfit.store(self.check_fit().is_err(), Ordering::Release);
+    }
+
+    /// Why this node writes nothing, if it does not.
+    pub fn check_fit(&self) -> Result<(), Error> {
+        if self.outdated.load(Ordering::Acquire) {
+            return Err(Error::Outdated);
+        }
+        match self.clock_ahead_ms.load(Ordering::Acquire) {
+            0 => Ok(()),
+            ahead => Err(Error::Unavailable(clock_text(ahead).into())),
+        }
     }
 
     pub fn erased_lately(&self) -> bool {
@@ -213,4 +248,18 @@ impl Shared {
             self.state.retry_requests.send_modify(|count| *count += 1);
         }
     }
+}
+
+/// Whether a clock that is so much ahead, or behind, differs by more than that.
+pub fn is_far(ahead_ms: i64, most: Duration) -> bool {
+    u128::from(ahead_ms.unsigned_abs()) > most.as_millis()
+}
+
+pub fn clock_text(ahead_ms: i64) -> String {
+    let (seconds, side) =
+        (ahead_ms.unsigned_abs() / 1000, if ahead_ms > 0 { "ahead of" } else { "behind" });
+    format!(
+        "the clock of this machine is {seconds} s {side} that of the database's machine: set both \
+         by NTP"
+    )
 }

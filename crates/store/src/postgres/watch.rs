@@ -16,8 +16,11 @@ use tokio::sync::{Notify, mpsc};
 const LOOK: Duration = Duration::from_millis(250);
 
 const SEEN: &str = "SELECT coalesce((SELECT max(seq) FROM log), 0), \
-    (SELECT sum(n)::bigint FROM settled), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), \
-    (SELECT value FROM meta WHERE name = 'edition')";
+    (SELECT sum(n)::bigint FROM settled), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
+    (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' || \
+    (SELECT system_identifier FROM pg_control_system()), \
+    (SELECT value FROM meta WHERE name = 'edition'), \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// Takes over what is committed up to now. After it, this node knows everything that was committed
 /// before the call.
@@ -26,6 +29,7 @@ pub async fn catch_up(shared: &Shared, client: &Client) -> Result<(), Error> {
     shared.check_timeline(row.cell(2)?)?;
     // Reads go on. Writes are refused, and the health check says why.
     let _ = shared.check_edition(row.cell(3)?);
+    shared.check_clock(row.cell(4)?);
     shared.note_settlements(row.cell(1)?);
     if shared.adopt(client, row.cell(0)?).await? {
         shared.erases.store(true, Ordering::Release);

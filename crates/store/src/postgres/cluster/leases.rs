@@ -25,7 +25,8 @@ const JOIN: &str = "INSERT INTO restive_nodes (node, host, version, started, bea
     position) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), \
     clock_timestamp() + $4 * interval '1 millisecond', $5)";
 const RENEW: &str = "UPDATE restive_nodes SET beat = clock_timestamp(), \
-    until = clock_timestamp() + $2 * interval '1 millisecond', position = $3 WHERE node = $1";
+    until = clock_timestamp() + $2 * interval '1 millisecond', position = $3, serves = $4::bigint = 1 \
+    WHERE node = $1";
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// The machine is compared, too: a folder may have been copied.
 const SUCCEED: &str = "UPDATE restive_leases l SET node = $1 FROM restive_nodes n \
@@ -36,7 +37,7 @@ const FORGET: &str = "DELETE FROM restive_nodes n WHERE n.node >= $2 AND n.node 
 /// A node that is removed joins again under another number, so its old leases never come back.
 const REAP: &str = "DELETE FROM restive_nodes WHERE until < clock_timestamp() AND node <> $1";
 const NODES: &str = "SELECT node, \
-    (extract(epoch FROM until - clock_timestamp()) * 1000)::bigint FROM restive_nodes";
+    (extract(epoch FROM until - clock_timestamp()) * 1000)::bigint, serves FROM restive_nodes";
 const OWNERS: &str = "SELECT bucket, node, fence FROM restive_leases ORDER BY bucket";
 /// A settlement in progress locks the row for a moment: the bucket is taken at the next tick.
 const TAKE: &str = "UPDATE restive_leases SET node = $1, fence = fence + 1 WHERE bucket IN \
@@ -194,10 +195,15 @@ impl Leases {
         self.renew().await?;
         self.reap().await?;
         self.hand_over_drained().await?;
+        if self.shared.settings.unfit.load(Relaxed) {
+            self.give_up().await?;
+        }
         let (view, fences, next_end) = self.look().await?;
-        let Plan { take, hand_over, unclaimed } = plan(&view);
+        let is_served = view.live.contains(&view.me);
+        let Plan { take, hand_over, unclaimed } =
+            if is_served { plan(&view) } else { Plan::default() };
         self.unclaimed = unclaimed;
-        if self.shared.live.swap(view.live.len(), Relaxed) != view.live.len() {
+        if self.shared.live.swap(view.nodes, Relaxed) != view.nodes {
             // Messages may wait for the first other node.
             self.shared.news.notify_one();
         }
@@ -248,7 +254,8 @@ impl Leases {
         let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let here = millis(here.unwrap_or_default());
         shared.clock_ahead_ms.store(now - (here - trip / 2), Relaxed);
-        let renewed = client.execute(RENEW, params![node, lease, position]).await?;
+        let serves = i64::from(!shared.settings.unfit.load(Relaxed));
+        let renewed = client.execute(RENEW, params![node, lease, position, serves]).await?;
         if renewed == 1 {
             return Ok(());
         }
@@ -284,13 +291,16 @@ impl Leases {
             me,
             leaving: self.leaving.keys().copied().collect(),
             unclaimed: self.unclaimed.clone(),
+            nodes: nodes.len(),
             ..View::default()
         };
         let mut next_end = None;
         for row in &nodes {
             let (node, left): (i64, i64) = (row.cell(0)?, row.cell(1)?);
             // One whose leases have ended just now still owns its buckets until it is removed.
-            view.live.insert(node);
+            if row.cell::<bool>(2)? {
+                view.live.insert(node);
+            }
             let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
             if node != me {
                 next_end = Some(next_end.map_or(left, |end: Duration| end.min(left)));
@@ -303,6 +313,17 @@ impl Leases {
             fences.insert(bucket, row.cell(2)?);
         }
         Ok((view, fences, next_end))
+    }
+
+    /// A node that writes nothing holds no leases: others do its work.
+    async fn give_up(&mut self) -> Result<(), Error> {
+        lose_all(&self.shared);
+        self.leaving.clear();
+        let node = self.shared.node.load(Relaxed);
+        if self.session()?.client.execute(RELEASE, params![node]).await? > 0 {
+            self.tell().await?;
+        }
+        Ok(())
     }
 
     async fn take(&self, me: i64, buckets: &[Bucket]) -> Result<Vec<(Bucket, i64)>, Error> {

@@ -31,7 +31,7 @@ use relay::{Inbox, Outbox};
 use side::{Question, Side};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 
@@ -46,6 +46,8 @@ pub struct Settings {
     /// Name of the machine and number of the process, with a colon in between.
     pub host: String,
     pub version: String,
+    /// The store of this node writes nothing: it holds no leases.
+    pub unfit: Arc<AtomicBool>,
     /// A node that is not heard of for so long loses its leases.
     pub lease: Duration,
     pub heartbeat: Duration,
@@ -65,6 +67,7 @@ impl Settings {
             predecessor: None,
             host,
             version,
+            unfit: Arc::default(),
             lease: Duration::from_secs(15),
             heartbeat: Duration::from_secs(3),
             margin: Duration::from_secs(3),

@@ -31,6 +31,7 @@ CREATE TABLE IF NOT EXISTS restive_nodes (
   node bigint PRIMARY KEY, host text NOT NULL, version text NOT NULL,
   started timestamptz NOT NULL, beat timestamptz NOT NULL, until timestamptz NOT NULL,
   position bigint NOT NULL);
+ALTER TABLE restive_nodes ADD COLUMN IF NOT EXISTS serves boolean NOT NULL DEFAULT true;
 CREATE TABLE IF NOT EXISTS restive_leases (
   bucket bigint PRIMARY KEY, node bigint, fence bigint NOT NULL);
 INSERT INTO restive_leases SELECT b, NULL, 0 FROM generate_series(0, 255) b
@@ -57,7 +58,9 @@ pub const LOCK: &str = "SELECT pg_advisory_xact_lock($1::int, $2::int)";
 
 /// Creates what is missing. Several nodes may start at once.
 pub async fn create(client: &Client) -> Result<(), Error> {
-    let complete = "SELECT count(to_regclass(name)) = count(*) FROM unnest($1::text[]) name";
+    let complete = "SELECT count(to_regclass(name)) = count(*) AND EXISTS (SELECT 1 FROM \
+        pg_attribute WHERE attrelid = to_regclass('restive_nodes') AND attname = 'serves') \
+        FROM unnest($1::text[]) name";
     if let Some(row) = client.row(complete, params![NAMES.to_vec()]).await?
         && row.cell::<bool>(0)?
     {

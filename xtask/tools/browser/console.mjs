@@ -239,7 +239,7 @@ await press("Close");
 await worker.nth(1).waitFor();
 await worker.first().getByRole("button", { name: "Revoke" }).click();
 await press("Revoke");
-await main().getByText("revoked", { exact: true }).waitFor();
+await worker.getByText("revoked", { exact: true }).waitFor();
 seen.keys = (await call("GET", "/v1/keys")).data
   .filter((one) => one.name === "worker")
   .map((one) => [one.scopes, one.revoked_at !== null]);

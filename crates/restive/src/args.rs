@@ -451,6 +451,7 @@ pub enum AccountsCommand {
     Create {
         #[command(flatten)]
         data: Storage,
+        #[arg(value_parser = label)]
         name: String,
         #[command(flatten)]
         output: AsJson,
@@ -462,6 +463,14 @@ pub enum AccountsCommand {
         #[command(flatten)]
         output: AsJson,
     },
+}
+
+/// A name for people, as the API takes it.
+fn label(text: &str) -> Result<String, String> {
+    match text.chars().count() {
+        1..=200 if !text.chars().any(char::is_control) => Ok(text.to_owned()),
+        _ => Err("a name has 1 to 200 characters, and no control characters".to_owned()),
+    }
 }
 
 #[derive(Arguments)]
@@ -479,7 +488,7 @@ pub enum KeysCommand {
         #[command(flatten)]
         of: KeyOwner,
         /// What the key is for
-        #[arg(long)]
+        #[arg(long, value_parser = label)]
         name: Option<String>,
         /// Restrict the key to a scope such as books:read; may be repeated
         #[arg(long = "scope", value_name = "COLLECTION:read|write")]

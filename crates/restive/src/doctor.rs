@@ -111,8 +111,8 @@ fn shown(finding: &Finding) -> Value {
 
 fn line(finding: &Finding) -> String {
     let Finding { name, status, message, advice } = finding;
-    let advice = advice.as_ref().map(|advice| format!("{:20}what to do: {advice}\n", ""));
-    format!("{:<9}{name:<11}{message}\n{}", status.word(), advice.unwrap_or_default())
+    let advice = advice.as_ref().map(|advice| format!("{:21}what to do: {advice}\n", ""));
+    format!("{:<9}{name:<12}{message}\n{}", status.word(), advice.unwrap_or_default())
 }
 
 fn schema(doctor: &Doctor) -> Finding {
@@ -136,7 +136,7 @@ fn schema(doctor: &Doctor) -> Finding {
 fn data_folder(folder: &Path, is_served: bool) -> Finding {
     let (name, shown) = ("data", folder.display());
     if !folder.exists() {
-        return Finding::ok(name, format!("{shown} does not exist; the first start creates it"));
+        return to_be_created(folder);
     }
     if !folder.is_dir() {
         return Finding::failed(
@@ -151,6 +151,24 @@ fn data_folder(folder: &Path, is_served: bool) -> Finding {
     match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
         Ok(()) => Finding::ok(name, format!("{shown} is writable, and no server runs")),
         Err(error) => Finding::failed(name, format!("{shown} is not writable: {error}"), OWNER),
+    }
+}
+
+/// Whether the first start can create the folder.
+fn to_be_created(folder: &Path) -> Finding {
+    let (name, shown) = ("data", folder.display());
+    if folder.symlink_metadata().is_ok() {
+        let message = format!("{shown} is a link that leads nowhere");
+        return Finding::failed(name, message, "remove the link, or choose another with --data");
+    }
+    let above = folder.ancestors().skip(1).find(|above| above.exists());
+    let above = above.filter(|above| *above != Path::new("")).unwrap_or(Path::new("."));
+    match access(above, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::ok(name, format!("{shown} does not exist; the first start creates it")),
+        Err(error) => {
+            let message = format!("{shown} cannot be created in {}: {error}", above.display());
+            Finding::failed(name, message, OWNER)
+        }
     }
 }
 

@@ -183,6 +183,11 @@ fn doctor_finds_what_would_keep_a_server_from_starting() {
     }
     let (text, _, code) = run(at, &["doctor", "--listen", &address]);
     assert!(code == 1 && text.contains("what to do: "), "{text}");
+    std::os::unix::fs::symlink("loop", at.join("loop")).unwrap();
+    for missing in ["loop", "cert.pem/data"] {
+        let report = json_of(at, &["doctor", "--json", "--data", missing], 1);
+        assert_eq!(status(&report, "data"), "failed", "{report}");
+    }
     let server = Server::bookshop();
     let (data, address) = (server.data(), server.address.to_string());
     let arguments = ["doctor", "--json", "--data", data.to_str().unwrap(), "--listen", &address];

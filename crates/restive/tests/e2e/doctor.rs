@@ -147,8 +147,8 @@ fn json_that_is_none_is_found_and_stops_no_event_of_others() {
 fn a_backup_with_a_trigger_is_not_restored() {
     let (folder, file) = stopped();
     let at = folder.path();
-    let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('CREATE TRIGGER t AFTER \
-                  INSERT ON log BEGIN DELETE FROM r_books; END')";
+    let script = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('CREATE TRIGGER t \
+                  AFTER INSERT ON log BEGIN DELETE FROM r_books; END')";
     let made = Command::new("python3").args(["-c", script]).arg(&file).output_in_time().unwrap();
     assert!(made.status.success(), "{made:?}");
     let data = at.join("data");

@@ -177,18 +177,19 @@ pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> 
 
 /// Settings of the user or the database with which writes would be lost or fail.
 async fn probe_settings(address: &Address, client: &Client, user: &str) -> Result<(), Error> {
-    const NEEDED: [(&str, &str, fn(&str) -> bool); 3] = [
-        ("synchronous_commit", "on", |now| now != "off"),
-        ("default_transaction_isolation", "'read committed'", |now| now == "read committed"),
-        ("default_transaction_read_only", "off", |now| now == "off"),
+    const NEEDED: [(&str, &[&str]); 3] = [
+        ("synchronous_commit", &["on", "local", "remote_write", "remote_apply"]),
+        ("default_transaction_isolation", &["read committed"]),
+        ("default_transaction_read_only", &["off"]),
     ];
-    for (name, needed, fits) in NEEDED {
+    for (name, fitting) in NEEDED {
         let row = client.row("SELECT current_setting($1)", params![name]).await?;
         let now: String = row.map_or(Ok(String::new()), |row| row.cell(0))?;
-        if !fits(&now) {
+        if !fitting.contains(&&*now) {
+            let needed = fitting[0];
             let reason = format!(
-                "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be lost. \
-                 Run: ALTER ROLE {user} SET {name} = {needed}"
+                "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be \
+                 lost. Run: ALTER ROLE {user} SET {name} = '{needed}'"
             );
             return Err(refused(address, &reason));
         }
@@ -329,7 +330,7 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
         return Ok((epoch, timeline));
     }
     if let (Some(known), Some(_)) = (&known, kept) {
-        tracing::warn!(%known, %timeline, "the database has failed over, or was restored: a new epoch");
+        tracing::warn!(%known, %timeline, "the database failed over or was restored: a new epoch");
     }
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| Error::Failed(Box::new(error)))?;

@@ -54,7 +54,7 @@ pub struct Shared {
     /// They have been changed: this node reads, and writes no more.
     outdated: AtomicBool,
     max_clock_difference: Duration,
-    /// Milliseconds that this machine's clock is ahead of the database's, if that is too much; or 0.
+    /// Milliseconds that this clock is ahead of the database's, if that is too much; or 0.
     clock_ahead_ms: AtomicI64,
     /// This node writes nothing, so its leases are for others.
     pub unfit: Arc<AtomicBool>,

@@ -16,7 +16,8 @@ use tokio::sync::{Notify, mpsc};
 const LOOK: Duration = Duration::from_millis(250);
 
 const SEEN: &str = "SELECT coalesce((SELECT max(seq) FROM log), 0), \
-    (SELECT sum(n)::bigint FROM settled), substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
+    (SELECT sum(n)::bigint FROM settled), \
+    substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
     (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' || \
     (SELECT system_identifier FROM pg_control_system()), \
     (SELECT value FROM meta WHERE name = 'edition'), \

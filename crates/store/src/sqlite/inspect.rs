@@ -51,21 +51,6 @@ fn is_damage(error: &rusqlite::Error) -> bool {
     matches!(code, Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
 }
 
-/// Whether a value of a row is none that was written: its page is sound for the database, which
-/// does not look at the letters of a text.
-pub fn is_unreadable(error: &rusqlite::Error) -> bool {
-    use rusqlite::Error::{
-        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
-    };
-    matches!(
-        error,
-        FromSqlConversionFailure(..)
-            | IntegralValueOutOfRange(..)
-            | InvalidColumnType(..)
-            | Utf8Error(..)
-    )
-}
-
 /// Damage of a bit within a value, and triggers, of which a database of ours has none.
 fn in_contents(connection: &Connection) -> Result<Option<String>, rusqlite::Error> {
     let named = |sql: &str| -> Result<Vec<String>, rusqlite::Error> {
@@ -84,7 +69,7 @@ fn in_contents(connection: &Connection) -> Result<Option<String>, rusqlite::Erro
 
 fn in_table(connection: &Connection, table: &str) -> Result<Option<String>, rusqlite::Error> {
     let mut statement = connection.prepare(&format!("SELECT * FROM {}", quote(table)))?;
-    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let names: Vec<String> = statement.column_names().map(str::to_owned).collect();
     let has_json = table == "log" || table.starts_with(&layout::table_name(""));
     let is_json: Vec<bool> =
         names.iter().map(|name| has_json && JSON.contains(&name.as_str())).collect();

@@ -1,7 +1,7 @@
 //! The log: appending an event and reading events in order. Appending happens only inside the
 //! writer's transaction.
 
-use super::{erasure, inspect};
+use super::erasure;
 use crate::{Error, EventPage, Repeats, event_bytes};
 use model::event::Event;
 use model::{Scope, Timestamp};
@@ -91,7 +91,7 @@ pub fn events(
         looked += 1;
         let event = match event_of(row) {
             Ok(event) => event,
-            Err(error) if inspect::is_unreadable(&error) => {
+            Err(error) if is_unreadable(&error) => {
                 leave_out(row, &error)?;
                 damaged = Some(error);
                 continue;
@@ -125,6 +125,21 @@ fn leave_out(row: &Row<'_>, error: &rusqlite::Error) -> Result<(), rusqlite::Err
         );
     }
     Ok(())
+}
+
+/// Whether a value of a row is none that was written: its page is sound for the database, which
+/// does not look at the letters of a text.
+fn is_unreadable(error: &rusqlite::Error) -> bool {
+    use rusqlite::Error::{
+        FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+    };
+    matches!(
+        error,
+        FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)
+            | InvalidColumnType(..)
+            | Utf8Error(..)
+    )
 }
 
 fn event_of(row: &Row<'_>) -> Result<Event, rusqlite::Error> {

@@ -5,6 +5,7 @@ use crate::support::{self, Bed};
 use model::{Schema, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 use store::postgres::PostgresStore;
 use store::postgres::connect::Address;
 use store::sqlite::{Clock, Options, Role, ServedSchema};
@@ -65,7 +66,10 @@ impl Place {
         let hand = time.clone();
         let clock: Clock = Arc::new(move || Timestamp(hand.load(Ordering::Relaxed)));
         let edition = ServedSchema { text: text.map(String::from), ..ServedSchema::default() };
-        let options = Options { role: Role::Server, steady: Some(clock.clone()), clock, edition };
+        // The clock of the tests is not that of the database.
+        let max_clock_difference = Duration::MAX;
+        let steady = Some(clock.clone());
+        let options = Options { role: Role::Server, steady, clock, edition, max_clock_difference };
         let store = PostgresStore::open_with(address, Arc::new(schema), options)?;
         Ok(Bed { store, time, _keep: Box::new(()) })
     }

@@ -25,8 +25,8 @@ const JOIN: &str = "INSERT INTO restive_nodes (node, host, version, started, bea
     position) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), \
     clock_timestamp() + $4 * interval '1 millisecond', $5)";
 const RENEW: &str = "UPDATE restive_nodes SET beat = clock_timestamp(), \
-    until = clock_timestamp() + $2 * interval '1 millisecond', position = $3, serves = $4::bigint = 1 \
-    WHERE node = $1";
+    until = clock_timestamp() + $2 * interval '1 millisecond', position = $3, \
+    serves = $4::bigint = 1 WHERE node = $1";
 const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 /// The machine is compared, too: a folder may have been copied.
 const SUCCEED: &str = "UPDATE restive_leases l SET node = $1 FROM restive_nodes n \

@@ -31,6 +31,7 @@ pub fn run(trigger: &Trigger) -> anyhow::Result<()> {
         let known = causes(&schema).join(", ");
         bail!("`{}` cannot be triggered with this schema; types that can: {known}", trigger.kind);
     };
+    check_values(&schema, &cause, &trigger.values)?;
     let client = remote::client(&trigger.remote)?;
     let mut job = Job { schema: &schema, client, values: &trigger.values, report: String::new() };
     let done = data::block_on(async {
@@ -46,6 +47,30 @@ pub fn run(trigger: &Trigger) -> anyhow::Result<()> {
         output::print(&job.report)?;
     }
     done
+}
+
+/// Refuses values that nothing would use.
+fn check_values(
+    schema: &Schema,
+    cause: &Cause<'_>,
+    values: &[(String, Value)],
+) -> anyhow::Result<()> {
+    let Cause::Record { collection, steps, .. } = cause else { return Ok(()) };
+    let collection = &schema.collections[*collection];
+    let params = steps.iter().flat_map(|step| match step {
+        Step::Act(action) => action.params.as_slice(),
+        _ => &[],
+    });
+    let known: Vec<&str> =
+        collection.fields.iter().chain(params).map(|field| field.name.as_str()).collect();
+    match values.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) => bail!(
+            "`{}` has no field `{name}` for --set; it has: {}",
+            collection.name,
+            known.join(", ")
+        ),
+    }
 }
 
 struct Job<'a> {

@@ -302,6 +302,7 @@ fn trigger_causes_an_event_of_each_type_and_says_how() {
     for (kind, arguments, told) in [
         ("book.burnt", &[][..], "types that can: book.created"),
         ("book.created", &["--set", "price=-1"], "price"),
+        ("book.created", &["--set", "titel=Dune"], "no field `titel` for --set; it has: title"),
         ("book.created", &["--set", "title"], "write a name and a value"),
     ] {
         let (out, err, success) = trigger(kind, arguments);

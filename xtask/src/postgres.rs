@@ -23,7 +23,7 @@ const PASSWORD: &str = "only-for-tests";
 
 /// The parts of the suites that run again on PostgreSQL. What is about the files of the other
 /// engine alone is left out by the tests themselves, which say so.
-const E2E_MODULES: [&str; 28] = [
+const E2E_MODULES: [&str; 29] = [
     "actions::",
     "auth::",
     "cluster::",
@@ -44,6 +44,7 @@ const E2E_MODULES: [&str; 28] = [
     "limits::",
     "lists::",
     "live_browser::",
+    "long_texts::",
     "migrate::",
     "nodes::",
     "resources::",

@@ -128,6 +128,7 @@ mod kit_follow;
 mod kit_reconcile;
 mod listen_cli;
 mod lists;
+mod long_texts;
 mod cluster;
 mod receive;
 mod receive_kill;

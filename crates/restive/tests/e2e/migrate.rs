@@ -7,6 +7,7 @@ use crate::deadline::{Deadline as _, wait_with_output};
 use crate::deliveries::{endpoint, wait_for};
 use crate::harness::{Server, Start, eventually, executable};
 use crate::live_client::Events;
+use crate::long_texts::{NOTES, noise};
 use crate::sink::{Manner, Sink};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader};
@@ -367,6 +368,52 @@ fn a_service_with_an_older_version_moves_with_what_its_clients_see() {
     let back = Arc::new(TempDir::new().unwrap());
     moved(&url, text(&back.path().join("data")));
     assert_same(&before, &answers(&on_folder(&start, &back)));
+}
+
+#[test]
+fn long_texts_move_and_are_found_by_their_whole_value() {
+    let Some(url) = database() else { return };
+    let folder = Arc::new(TempDir::new().unwrap());
+    let start = Start::schema(NOTES);
+    let server = on_folder(&start, &folder);
+    let long = noise(1, 3_000, 1);
+    let first = format!("!{}", noise(9, 300, 1));
+    let titles =
+        [format!("{long}a"), format!("{long}b"), noise(2, 700, 4), noise(3, 3_000, 1), first];
+    let code = |title: &str| format!("{title}{}", noise(4, 60_000, 1));
+    for title in &titles {
+        server.make("/v1/notes", json!({"code": code(title), "title": title, "kind": "k"}));
+    }
+    let check = |server: &Server| {
+        let found = |value: &str| server.get(&format!("/v1/notes?title={value}")).titles();
+        assert_eq!(found(&titles[0]), titles[..1]);
+        assert_eq!(found(&titles[1]), titles[1..2]);
+        let taken = server.post("/v1/notes", json!({"code": code(&titles[3])}));
+        assert_eq!(taken.error(422, "validation_failed")["errors"][0]["code"], "not_unique");
+        assert_eq!(server.get("/v1/notes?sort=created_at").titles(), titles);
+    };
+    check(&server);
+    // Long texts with the same beginning have another order there.
+    let list = "/v1/notes?sort=title&limit=1";
+    let next = |server: &Server| {
+        let page = server.get(list).expect(200);
+        format!("{list}&after={}", page["pagination"]["next_cursor"].as_str().unwrap())
+    };
+    let path = next(&server);
+    server.get(&path).expect(200);
+    server.stop();
+    moved(text(&folder.path().join("data")), &url);
+    let server = on_database(&start, &url);
+    check(&server);
+    server.get(&path).error(410, "cursor_expired");
+    let path = next(&server);
+    server.get(&path).expect(200);
+    server.stop();
+    let back = Arc::new(TempDir::new().unwrap());
+    moved(&url, text(&back.path().join("data")));
+    let server = on_folder(&start, &back);
+    check(&server);
+    server.get(&path).error(410, "cursor_expired");
 }
 
 /// Begins a move and kills it while it copies the large table.

@@ -33,6 +33,11 @@ pub trait Dialect: Sync {
     /// The column of a declared field, quoted; none where it has none.
     fn column(&self, collection: CollectionIx, field: &str) -> Option<&str>;
 
+    /// The form of a declared field that its indexes have, where long texts have another one.
+    fn shortened(&self, _: CollectionIx, _: &str) -> Option<Shortened> {
+        None
+    }
+
     /// The column of `id`, `created_at` or `updated_at`.
     fn assigned(&self, field: &str) -> String;
 
@@ -51,6 +56,15 @@ pub trait Dialect: Sync {
     /// A full-text search; none where nothing can be searched.
     fn search(&self, scope: Scope, collection: CollectionIx, query: &Query) -> Option<Search>;
 }
+
+/// A column in the form that its indexes have, and the form of a value. That of a long text has a
+/// NUL, which no value has.
+pub struct Shortened {
+    pub column: String,
+    pub of: Form,
+}
+
+pub type Form = fn(&Scalar) -> Scalar;
 
 /// A full-text search in SQL.
 pub struct Search {
@@ -130,8 +144,22 @@ pub struct Key {
     pub field: String,
     pub shown: Option<query::Shown>,
     pub column: String,
+    /// Where rows are sorted by a shortened form.
+    pub form: Option<Form>,
     pub descending: bool,
     pub nullable: bool,
+}
+
+impl Key {
+    /// Whether a value can be one of its column, in the form that the column has here.
+    fn is_of(&self, value: &Scalar) -> bool {
+        let Scalar::Text(text) = value else { return true };
+        let is_shortened = text.contains('\0');
+        match self.form {
+            Some(form) => is_shortened || form(value) == *value,
+            None => !is_shortened,
+        }
+    }
 }
 
 /// A query in terms of the tables.
@@ -217,7 +245,13 @@ impl<'a> Plan<'a> {
             self.restrict(&text, values);
             return Ok(());
         }
-        self.test(&self.column(&filter.field)?, &filter.test);
+        match (self.dialect.shortened(self.collection, &filter.field), &filter.test) {
+            (Some(short), Test::AnyOf(values)) => {
+                let values = values.iter().map(short.of).collect();
+                self.test(&short.column, &Test::AnyOf(values));
+            }
+            (_, test) => self.test(&self.column(&filter.field)?, test),
+        }
         Ok(())
     }
 
@@ -335,6 +369,10 @@ impl<'a> Plan<'a> {
         if position.keys.len() != self.keys.len() {
             return Err(unknown("position"));
         }
+        // That of an earlier release or of another engine has another order among long texts.
+        if !self.keys.iter().zip(&position.keys).all(|(key, value)| key.is_of(value)) {
+            return Err(Error::SnapshotTooOld);
+        }
         let segments = self.segments(position).into_iter();
         let both = |segment: Condition| {
             let mut condition = also.clone();
@@ -399,14 +437,16 @@ impl<'a> Plan<'a> {
     }
 
     fn resolve_key(&self, collection: &Collection, key: &query::SortKey) -> Result<Key, Error> {
-        let mut column = self.column(&key.field)?;
-        if let Some(by) = &key.shown {
-            column = shown(by, &column);
-        }
+        let short = self.dialect.shortened(self.collection, &key.field);
+        let (column, form) = match (&key.shown, short) {
+            (Some(by), _) => (shown(by, &self.column(&key.field)?), None),
+            (None, Some(short)) => (short.column, Some(short.of)),
+            (None, None) => (self.column(&key.field)?, None),
+        };
         // Required ones too: an action may set what a request may not.
         let nullable = collection.field(&key.field).is_some() || key.shown.is_some();
         let (field, shown) = (key.field.clone(), key.shown.clone());
-        Ok(Key { field, shown, column, descending: key.descending, nullable })
+        Ok(Key { field, shown, column, form, descending: key.descending, nullable })
     }
 
     /// The column of a field; only those the schema knows have one.

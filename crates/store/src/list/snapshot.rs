@@ -28,9 +28,10 @@ pub fn keys_at(
     fields.extend(parse_object(hidden.as_deref().unwrap_or("{}")));
     let key = |key: &Key| {
         let stored = key_of(collection, &fields, &key.field);
-        match &key.shown {
-            Some(by) => by.of(stored),
-            None => stored,
+        match (&key.shown, key.form) {
+            (Some(by), _) => by.of(stored),
+            (None, Some(form)) => form(&stored),
+            (None, None) => stored,
         }
     };
     Some(plan.keys.iter().map(key).collect())

@@ -2,7 +2,7 @@
 //! opens. Identifiers come from the schema and are quoted; values are always bound. Knows no
 //! connection.
 
-use super::views;
+use super::{shortened, views};
 use model::evolve::Stored;
 use model::schema::{Builtin, Field, Kind};
 use model::version::Versions;
@@ -138,11 +138,13 @@ pub struct Table {
     pub newest_of_parents: String,
 }
 
-/// A typed column: place of the field in the collection, quoted name, type.
+/// A typed column: place of the field in the collection, quoted name, type, and whether long texts
+/// are shortened in its indexes.
 pub struct TypedColumn {
     pub place: usize,
     pub name: String,
     pub kind: &'static str,
+    pub shortens: bool,
 }
 
 pub struct SearchField {
@@ -189,6 +191,24 @@ pub fn column_type(kind: &Kind) -> &'static str {
     }
 }
 
+/// Whether a field takes texts that are too long for an index. Its limits do not say it: rows may
+/// be older than these.
+fn shortens(collection: &Collection, name: &str) -> bool {
+    let is_free = |field: &Field| {
+        field.kind == Kind::String && field.reference.is_none() && field.choices.is_empty()
+    };
+    let mut columns = collection.columns();
+    collection.builtin.is_none() && columns.any(|field| field.name == name && is_free(field))
+}
+
+/// A column as its indexes have it.
+fn indexed(collection: &Collection, name: &str) -> String {
+    match shortens(collection, name) {
+        true => shortened::sql(&column_name(name)),
+        false => physical(name),
+    }
+}
+
 /// The tables of a schema, in its order.
 pub fn tables(schema: &Schema, stored: &Stored) -> Vec<Table> {
     schema.collections.iter().map(|collection| table(schema, collection, stored)).collect()
@@ -206,6 +226,7 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         place,
         name: column_name(&field.name),
         kind: column_type(&field.kind),
+        shortens: shortens(collection, &field.name),
     };
     let key = if feed { "t.n" } else { "t.id" };
     let keys = if feed { "bigint[]" } else { "text[]" };
@@ -316,8 +337,9 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     add("i", MOVED, "(scope, version)".into(), format!(" WHERE {HAS_CHANGED}"));
     let parent_field = schema.parent_field(ix);
     for field in collection.columns() {
-        let column = column_name(&field.name);
-        let suffix = format!("f_{}", field.name);
+        let column = indexed(collection, &field.name);
+        let mark = if shortens(collection, &field.name) { "k" } else { "f" };
+        let suffix = format!("{mark}_{}", field.name);
         if field.unique {
             let tail = format!(" WHERE {column} IS NOT NULL");
             add("u", &suffix, format!("(scope, {column})"), tail);
@@ -339,9 +361,10 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         // A key is found before its scope is known.
         add("i", "digest", format!("({})", column_name(KEY_DIGEST)), String::new());
     }
-    for index in &collection.indexes {
-        let columns: Vec<String> = index.fields.iter().map(|field| physical(field)).collect();
-        let suffix = format!("{}*", index.fields.join("*"));
+    for names in collection.indexes.iter().map(|index| &index.fields) {
+        let columns: Vec<String> = names.iter().map(|name| indexed(collection, name)).collect();
+        let mark = if names.iter().any(|name| shortens(collection, name)) { "k" } else { "" };
+        let suffix = format!("{}*{mark}", names.join("*"));
         add("i", &suffix, ordered(&columns), String::new());
     }
     if search_fields(collection).is_some() {

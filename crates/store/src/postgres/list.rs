@@ -2,12 +2,12 @@
 
 use super::bounded::{self, End};
 use super::connect::{Cells, Client};
-use super::layout::{self, Table};
+use super::layout::{self, Table, TypedColumn};
 use super::param::{Param, decoded, params};
 use super::read::FromRow;
 use super::shared::Shared;
-use super::{erasure, log, retention, search, views};
-use crate::list::{self, Condition, Dialect, Found, Plan, Search, Statement};
+use super::{erasure, log, retention, search, shortened, views};
+use crate::list::{self, Condition, Dialect, Found, Plan, Search, Shortened, Statement};
 use crate::{Error, Page};
 use model::query::{self, Filter, Position, Query};
 use model::record::Scalar;
@@ -37,10 +37,13 @@ impl Dialect for Shared {
     }
 
     fn column(&self, collection: CollectionIx, field: &str) -> Option<&str> {
-        let declared = &self.schema.collections[collection].fields;
-        let mut columns = self.tables[collection].columns.iter();
-        let found = columns.find(|column| declared[column.place].name == field);
-        found.map(|column| column.name.as_str())
+        column(self, collection, field).map(|column| column.name.as_str())
+    }
+
+    fn shortened(&self, collection: CollectionIx, field: &str) -> Option<Shortened> {
+        let column = column(self, collection, field).filter(|column| column.shortens)?;
+        let column = shortened::sql(&format!("t.{}", column.name));
+        Some(Shortened { column, of: shortened::of })
     }
 
     fn assigned(&self, field: &str) -> String {
@@ -80,6 +83,12 @@ impl Dialect for Shared {
             expression,
         })
     }
+}
+
+fn column<'a>(shared: &'a Shared, ix: CollectionIx, field: &str) -> Option<&'a TypedColumn> {
+    let declared = &shared.schema.collections[ix].fields;
+    let mut columns = shared.tables[ix].columns.iter();
+    columns.find(|column| declared[column.place].name == field)
 }
 
 /// Whether the list costs no more than the rows it returns, so that it needs no turn among the long

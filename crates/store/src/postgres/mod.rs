@@ -24,6 +24,7 @@ mod search;
 mod session;
 mod sessions;
 mod shared;
+mod shortened;
 mod timers;
 mod tls;
 mod upgrade;

@@ -9,7 +9,7 @@ use super::read::{self, Key};
 use super::session::Session;
 use super::shared::Shared;
 use super::write::{self, Changes};
-use super::{cluster, erasure, views};
+use super::{cluster, erasure, shortened, views};
 use crate::Error;
 use crate::commit::{By, Claim, Dependent, Dependents, Effect, Facts, Limit, Needs, Rows, Written};
 use crate::idempotency::NewRow;
@@ -228,16 +228,20 @@ fn holders<'c>(
 ) -> Option<Step> {
     let table = &shared.tables[ix];
     let column = table.columns.iter().find(|column| column.place == field)?;
-    let (name, kind) = (&column.name, write::array_type(column.kind));
+    let (name, kind) = (format!("t.{}", column.name), write::array_type(column.kind));
+    let (name, value): (String, fn(&Scalar) -> Scalar) = match column.shortens {
+        true => (shortened::sql(&name), shortened::of),
+        false => (name, Scalar::clone),
+    };
     let sql = format!(
         "SELECT q.place, t.n FROM unnest($1::{kind}, $2::bigint[], $3::bigint[]) \
-         q(value, scope, place) JOIN {} t ON t.scope = q.scope AND t.{name} = q.value",
+         q(value, scope, place) JOIN {} t ON t.scope = q.scope AND {name} = q.value",
         table.name
     );
-    let values: Vec<&Scalar> = claims.clone().map(|claim| &claim.value).collect();
+    let values: Vec<Scalar> = claims.clone().map(|claim| value(&claim.value)).collect();
     let scopes: Vec<i64> = claims.map(|claim| claim.scope.0).collect();
     let places: Vec<i64> = (0..values.len() as i64).collect();
-    let values = write::array(column.kind, values.into_iter());
+    let values = write::array(column.kind, values.iter());
     Some(Step::new(sql, &[values, scopes.into(), places.into()]))
 }
 

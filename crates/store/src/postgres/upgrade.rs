@@ -161,8 +161,15 @@ fn reconcile_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<(), Error> {
     for name in there.iter().filter(|name| !wanted.iter().any(|one| one.name == **name)) {
         work.batch(&format!("DROP INDEX {}", quote(name)))?;
     }
-    for index in wanted.iter().filter(|index| !there.contains(&index.name)) {
+    let missing = || wanted.iter().filter(|index| !there.contains(&index.name));
+    for index in missing() {
         work.batch(&index.create)?;
+    }
+    // What an index has in another form than its column has not been measured yet.
+    let table = &work.tables[ix].name;
+    let rows = format!("SELECT 1::bigint FROM {table} LIMIT 1");
+    if missing().next().is_some() && !work.query(&rows, &[])?.is_empty() {
+        work.batch(&format!("ANALYZE {table}"))?;
     }
     Ok(())
 }

@@ -196,7 +196,9 @@ export class Worker {
 
 function print(error: unknown, { type, id, attempt }: QueuedEvent, dead: boolean): void {
   const ends = dead ? "the event is dead until it is retried" : "it is tried again";
-  console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}:`, error);
+  // Not the error itself: what it has besides may be a request with its credentials.
+  const text = (error as Error)?.stack ?? String(error);
+  console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}: ${text}`);
 }
 
 /** Whether it resolves or rejects within the time. */

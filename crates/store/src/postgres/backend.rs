@@ -85,6 +85,8 @@ impl writer::Backend for Backend {
 
     fn begin(&mut self, appends: bool) -> Result<(), Error> {
         self.unsent.borrow_mut().clear();
+        // Also what is no event, such as retention: by a wrong clock it would remove too much.
+        self.shared.check_fit()?;
         if !appends {
             return self.session.begin(&format!("BEGIN; {LIMITS}"), None).map(drop);
         }
@@ -95,8 +97,7 @@ impl writer::Backend for Backend {
         self.newest = (head.cell(0)?, head.cell(1)?);
         let (edition, timeline): (String, String) = (head.cell(2)?, head.cell(3)?);
         self.shared.check_timeline(&timeline)?;
-        self.shared.check_edition(Some(&edition))?;
-        self.shared.check_fit()
+        self.shared.check_edition(Some(&edition))
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -130,7 +131,8 @@ impl writer::Backend for Backend {
     fn recovers(&mut self, error: &Error) -> bool {
         // A lock that was not granted, a connection that was lost. Both left nothing behind: what
         // became of a COMMIT has been found out.
-        matches!(error, Error::Busy | Error::Unavailable(_)) && self.session.connect().is_ok()
+        let may_pass = matches!(error, Error::Busy | Error::Unavailable(_));
+        may_pass && self.shared.check_fit().is_ok() && self.session.connect().is_ok()
     }
 
     fn changed(&self) {}

@@ -61,6 +61,7 @@ use shared::{Found, Shared};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tokio::sync::{Notify, watch as tokio_watch};
 
 pub struct PostgresStore {
@@ -467,10 +468,17 @@ impl Outbox for PostgresStore {
     }
 }
 
+/// When a node that writes nothing looks for timers again.
+const UNFIT_PAUSE: Duration = Duration::from_secs(1);
+
 impl Upkeep for PostgresStore {
     fn due(&self, now: Timestamp, max: usize) -> BoxFuture<'_, Result<Due, Error>> {
         let shared = &*self.shared;
         Box::pin(async move {
+            if shared.check_fit().is_err() {
+                // Others fire them; this node may not know their transitions.
+                return Ok(Due { next: Some(now.plus(UNFIT_PAUSE)), ..Due::default() });
+            }
             let read = move |client: Arc<Client>| async move {
                 timers::due(&client, shared, now, max).await
             };

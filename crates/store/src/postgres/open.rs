@@ -326,7 +326,11 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
     let timeline = timeline(client).await?;
     let kept = upgrade::value(client, "epoch").await?.and_then(|text| text.parse().ok());
     let known = upgrade::value(client, "timeline").await?;
-    if let (Some(epoch), true) = (kept, known.as_ref() == Some(&timeline)) {
+    // Earlier builds kept the first part only.
+    let is_same = |known: &String| {
+        known == &timeline || (!known.contains('/') && timeline.starts_with(known.as_str()))
+    };
+    if let (Some(epoch), true) = (kept, known.as_ref().is_some_and(is_same)) {
         return Ok((epoch, timeline));
     }
     if let (Some(known), Some(_)) = (&known, kept) {

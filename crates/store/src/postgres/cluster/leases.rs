@@ -192,16 +192,16 @@ impl Leases {
 
     async fn tick(&mut self) -> Result<Tick, Error> {
         let began = Instant::now();
-        self.renew().await?;
+        let is_unfit = self.shared.settings.unfit.load(Relaxed);
+        self.renew(is_unfit).await?;
         self.reap().await?;
         self.hand_over_drained().await?;
-        if self.shared.settings.unfit.load(Relaxed) {
+        if is_unfit {
             self.give_up().await?;
         }
         let (view, fences, next_end) = self.look().await?;
-        let is_served = view.live.contains(&view.me);
         let Plan { take, hand_over, unclaimed } =
-            if is_served { plan(&view) } else { Plan::default() };
+            if is_unfit { Plan::default() } else { plan(&view) };
         self.unclaimed = unclaimed;
         if self.shared.live.swap(view.nodes, Relaxed) != view.nodes {
             // Messages may wait for the first other node.
@@ -242,7 +242,7 @@ impl Leases {
     }
 
     /// The heartbeat. A node that was removed in the meantime joins again, under a new number.
-    async fn renew(&mut self) -> Result<(), Error> {
+    async fn renew(&mut self, is_unfit: bool) -> Result<(), Error> {
         let shared = self.shared.clone();
         let lease = millis(shared.settings.lease);
         let (node, position) = (shared.node.load(Relaxed), shared.position.load(Relaxed));
@@ -254,7 +254,7 @@ impl Leases {
         let here = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let here = millis(here.unwrap_or_default());
         shared.clock_ahead_ms.store(now - (here - trip / 2), Relaxed);
-        let serves = i64::from(!shared.settings.unfit.load(Relaxed));
+        let serves = i64::from(!is_unfit);
         let renewed = client.execute(RENEW, params![node, lease, position, serves]).await?;
         if renewed == 1 {
             return Ok(());

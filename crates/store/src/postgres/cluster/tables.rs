@@ -51,8 +51,10 @@ CREATE UNLOGGED TABLE IF NOT EXISTS restive_budgets (
   PRIMARY KEY (name, win));
 ";
 
-/// A node that is frozen in a transaction must not hold the others up.
-pub const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'";
+/// A node that is frozen in a transaction must not hold the others up, nor one that waits for a
+/// lock of theirs: their heartbeats would wait behind it.
+pub const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; \
+    SET LOCAL lock_timeout = '5s'";
 /// Takes an advisory lock until the end of the transaction.
 pub const LOCK: &str = "SELECT pg_advisory_xact_lock($1::int, $2::int)";
 

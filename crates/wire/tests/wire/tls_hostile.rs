@@ -169,7 +169,11 @@ fn a_flood_over_the_limit_causes_a_bounded_number_of_handshakes() {
     let (server, client) = pair(limits);
     let mut first = busy(&client, &server);
     let flood = half_handshakes(&server, 100);
-    assert!(client.try_connect(&server, "localhost").is_err(), "no word is left");
+    // The server may not have seen all of the flood yet.
+    let deadline = Instant::now() + PATIENCE;
+    while client.try_connect(&server, "localhost").is_ok() {
+        assert!(Instant::now() < deadline, "there are words for more than the limit");
+    }
     assert!(ask(&mut first, GET_REST).contains("GET /one"), "who has a place is served meanwhile");
     first.write_all(GET_BEGIN.as_bytes()).unwrap();
     drop(flood);

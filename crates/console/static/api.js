@@ -119,7 +119,6 @@ async function send(path, { key, ...options }) {
         answered();
         return response;
       }
-      if (busy && options.once) return response;
       isAway = true;
       waiting.add(options);
       hooks.away(limited ? "Too many requests with this key. Trying again…" : undefined);

@@ -73,7 +73,8 @@ function numeric(kind, value, schema, id) {
       if (typed === "") return schema.nullable ? null : undefined;
       // What is no number is sent as text: the API says what is wrong with it.
       if (!/^-?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(typed)) return typed;
-      refuseInexact(typed);
+      // A float of the API is what a browser has, too.
+      if (kind === "integer" || !Number.isFinite(Number(typed))) refuseInexact(typed);
       return Number(typed);
     },
   };

@@ -188,7 +188,8 @@ pub async fn ping(operation: Operation<'_>, write: Write) -> Result<Reply, Failu
     };
     let scope = operation.request.caller().scope;
     let events = operation.services.store.events(Some(scope), seq - 1, 1).await?;
-    let event = events.first().map(|event| event.id.clone()).unwrap_or_default();
+    let event = events.into_iter().find(|event| event.seq == seq);
+    let event = event.map(|event| event.id).unwrap_or_default();
     let outcome = async {
         loop {
             settled.borrow_and_update();

@@ -27,12 +27,12 @@ macro_rules! select {
             erasure::or_null!("log", "hidden"),
             " FROM log WHERE ",
             $condition,
-            " ORDER BY seq LIMIT ?2"
+            " ORDER BY seq"
         )
     };
 }
 const OF_ALL: &str = select!("seq > ?1");
-const OF_SCOPE: &str = select!("scope = ?3 AND seq > ?1");
+const OF_SCOPE: &str = select!("scope = ?2 AND seq > ?1");
 
 /// Sequence and time of the newest event; zeros in an empty log.
 pub fn newest(connection: &Connection) -> Result<(i64, i64), rusqlite::Error> {
@@ -41,10 +41,11 @@ pub fn newest(connection: &Connection) -> Result<(i64, i64), rusqlite::Error> {
     Ok(found.unwrap_or((0, 0)))
 }
 
-/// One event by its place.
+/// One event by its place. One that the disk has damaged is none.
 pub fn event(connection: &Connection, seq: i64) -> Result<Option<Event>, rusqlite::Error> {
     let mut statement = connection.prepare_cached(OF_ALL)?;
-    let found = statement.query_row(params![seq - 1, 1], event_of).optional()?;
+    let mut rows = statement.query([seq - 1])?;
+    let found = rows.next()?.map(readable).transpose()?.flatten();
     Ok(found.filter(|event| event.seq == seq))
 }
 
@@ -78,26 +79,17 @@ pub fn events(
     max: usize,
     bytes: usize,
 ) -> Result<EventPage, Error> {
-    let most = i64::try_from(max).unwrap_or(i64::MAX);
     let mut statement =
         connection.prepare_cached(if scope.is_none() { OF_ALL } else { OF_SCOPE })?;
     let mut rows = match scope {
-        None => statement.query(params![after, most])?,
-        Some(scope) => statement.query(params![after, most, scope.0])?,
+        None => statement.query([after])?,
+        Some(scope) => statement.query([after, scope.0])?,
     };
-    let mut found = EventPage::default();
-    let (mut left, mut looked, mut damaged) = (bytes, 0, None);
-    while let Some(row) = rows.next()? {
-        looked += 1;
-        let event = match event_of(row) {
-            Ok(event) => event,
-            Err(error) if is_unreadable(&error) => {
-                leave_out(row, &error)?;
-                damaged = Some(error);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
+    let (mut found, mut left) = (EventPage::default(), bytes);
+    while found.events.len() < max
+        && let Some(row) = rows.next()?
+    {
+        let Some(event) = readable(row)? else { continue };
         let weight = event_bytes(&event);
         if weight > left && !found.events.is_empty() {
             found.more = true;
@@ -106,15 +98,16 @@ pub fn events(
         left = left.saturating_sub(weight);
         found.events.push(event);
     }
-    found.more = looked >= max;
-    match damaged {
-        // Nothing says how far the next read may go.
-        Some(error) if found.events.is_empty() && found.more => Err(error.into()),
-        _ => Ok(found),
-    }
+    found.more = found.events.len() >= max;
+    Ok(found)
 }
 
-fn leave_out(row: &Row<'_>, error: &rusqlite::Error) -> Result<(), rusqlite::Error> {
+/// An event, unless the disk has damaged it: then this is said.
+fn readable(row: &Row<'_>) -> Result<Option<Event>, rusqlite::Error> {
+    let error = match event_of(row) {
+        Err(error) if is_unreadable(&error) => error,
+        event => return event.map(Some),
+    };
     let seq: i64 = row.get(0)?;
     if let Some(times) = UNREADABLE.note(&format!("{seq}: {error}")) {
         tracing::error!(
@@ -124,7 +117,7 @@ fn leave_out(row: &Row<'_>, error: &rusqlite::Error) -> Result<(), rusqlite::Err
             "an event in the log is damaged and is left out: run `restive doctor`, restore a backup"
         );
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Whether a value of a row is none that was written: its page is sound for the database, which

@@ -46,6 +46,28 @@ async fn committed_writes_survive_a_restart() {
 }
 
 #[tokio::test]
+async fn damaged_events_end_no_page_before_those_behind_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = serve(&path);
+    bed.put_all((0..5).map(|n| book("Dune", json!(n)))).await;
+    drop(bed);
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    let damage = "UPDATE log SET object = CAST(x'7bff7d' AS TEXT) WHERE seq IN (1, 2, 4)";
+    assert_eq!(raw.execute(damage, []).unwrap(), 3);
+    drop(raw);
+    let bed = serve(&path);
+    for scope in [None, Some(HERE)] {
+        let page = |after| bed.store.events_within(scope, after, 1, usize::MAX);
+        let (first, second) = (page(0).await.unwrap(), page(3).await.unwrap());
+        assert_eq!((first.events[0].seq, first.more), (3, true));
+        assert_eq!((second.events[0].seq, second.more), (5, true));
+        assert!(page(5).await.unwrap().events.is_empty());
+        assert_eq!(bed.store.events(scope, 0, 10).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
 async fn expired_keys_that_cannot_be_removed_delay_no_write() {
     // The second kind takes along everything that is in the same transaction.
     for kind in ["ABORT", "ROLLBACK"] {

@@ -22,8 +22,8 @@ const PAUSE: Duration = Duration::from_millis(500);
 const AFTER_END: Duration = Duration::from_millis(20);
 
 const JOIN: &str = "INSERT INTO restive_nodes (node, host, version, started, beat, until, \
-    position) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), \
-    clock_timestamp() + $4 * interval '1 millisecond', $5)";
+    position, serves) VALUES ($1, $2, $3, clock_timestamp(), clock_timestamp(), \
+    clock_timestamp() + $4 * interval '1 millisecond', $5, $6::bigint = 1)";
 const RENEW: &str = "UPDATE restive_nodes SET beat = clock_timestamp(), \
     until = clock_timestamp() + $2 * interval '1 millisecond', position = $3, \
     serves = $4::bigint = 1 WHERE node = $1";
@@ -169,7 +169,8 @@ impl Leases {
         let settings = &self.shared.settings;
         let (lease, position) = (millis(settings.lease), self.shared.position.load(Relaxed));
         let node = self.shared.node.load(Relaxed);
-        let values = params![node, &settings.host, &settings.version, lease, position];
+        let serves = i64::from(!settings.unfit.load(Relaxed));
+        let values = params![node, &settings.host, &settings.version, lease, position, serves];
         self.session()?.client.execute(JOIN, values).await?;
         Ok(())
     }
@@ -207,7 +208,8 @@ impl Leases {
             // Messages may wait for the first other node.
             self.shared.news.notify_one();
         }
-        let owned = view.owners.iter().filter(|(_, node)| **node == Some(view.me));
+        // What another node hands to this one meanwhile is given up at the next tick.
+        let owned = view.owners.iter().filter(|(_, node)| **node == Some(view.me) && !is_unfit);
         let mut mine: BTreeMap<Bucket, i64> =
             owned.filter_map(|(bucket, _)| Some((*bucket, *fences.get(bucket)?))).collect();
         let taken = self.take(view.me, &take).await?;

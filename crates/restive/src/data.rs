@@ -187,12 +187,11 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a server currently uses the data. Of a database that nodes share, it is assumed.
-pub fn is_served(storage: &Storage) -> anyhow::Result<bool> {
-    match storage.database {
-        Some(_) => Ok(true),
-        None => is_folder_served(&storage.data),
-    }
+/// Whether a server currently uses the data.
+pub async fn is_served(storage: &Storage) -> anyhow::Result<bool> {
+    let Some(url) = &storage.database else { return is_folder_served(&storage.data) };
+    let cluster = store::postgres::cluster::status(&Address::parse(url)?).await?;
+    Ok(cluster.is_some_and(|cluster| cluster.nodes.iter().any(|node| node.alive)))
 }
 
 /// The same, of a folder.

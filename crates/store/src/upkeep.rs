@@ -57,6 +57,11 @@ pub trait Upkeep: Send + Sync + 'static {
         Arc::default()
     }
 
+    /// Why this process must write nothing now, if it must not.
+    fn check_fit(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Whether reads and writes work right now.
     fn health(&self) -> BoxFuture<'_, Result<(), Error>>;
 

@@ -84,6 +84,8 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
         if key.into_iter().chain(&others).any(|hold| !hold.is_valid()) {
             return Err(in_progress().into());
         }
+        // What the handler does would stay, and nothing would be written about it.
+        services.store.check_fit()?;
         finish(
             Operation { services: &services, request: &request },
             write,

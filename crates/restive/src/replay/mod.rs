@@ -59,7 +59,7 @@ pub fn run(replay: &Replay) -> anyhow::Result<()> {
         }
         let stop = stop_signal()?;
         let made = job.commit(scope, None, Change::Create { fields }).await?;
-        if !data::is_served(storage)? {
+        if !data::is_served(storage).await? {
             if replay.output.json {
                 return print_json(&json!({ "id": made.id, "status": "waiting" }));
             }
@@ -199,7 +199,7 @@ impl Job<'_> {
                 }
                 moved = moved(&mut position) => moved,
             };
-            if !moved && !data::is_served(self.storage)? {
+            if !moved && !data::is_served(self.storage).await? {
                 bar.end();
                 say!("The server has stopped; {} continues when it starts again.", made.id);
                 return Ok(());

@@ -2,6 +2,7 @@
 //! timers of a node that dies or is paused. Runs where `RESTIVE_TEST_POSTGRES` names a server.
 
 use crate::cluster::{Nodes, arrivals};
+use crate::database;
 use crate::deliveries::endpoint;
 use crate::handlers::Handler;
 use crate::harness::{Answer, Server, eventually};
@@ -132,4 +133,17 @@ fn a_node_that_was_paused_for_longer_than_its_lease_repeats_and_settles_nothing(
     assert!(all.iter().all(|delivery| delivery["status"] != "failed"), "{all:?}");
     let listed = owner.get("/v1/webhook-endpoints").expect(200);
     assert_eq!(listed["data"][0]["status"], "enabled");
+}
+
+#[test]
+fn an_outdated_node_asks_no_handler() {
+    let Some(nodes) = Nodes::new() else { return };
+    let handler = Handler::start();
+    let server = nodes.start_with(&handler.schema("5s"));
+    let path = order(&server);
+    database::run(&nodes.url, "UPDATE meta SET value = 'another' WHERE name = 'edition'");
+    eventually("the node has noticed", || server.get("/health").status == 503);
+    handler.will_answer(200, json!({"change": {}}));
+    assert_eq!(approve(&server, &path, None).status, 503);
+    assert_eq!(handler.asked_exactly().len(), 0);
 }

@@ -237,7 +237,7 @@ fn the_indexes_of_an_earlier_database_are_made_again() {
     database::change(
         folder.path(),
         "DROP INDEX \"u_notes+k_code\"; DROP INDEX \"i_notes+k_title\"; \
-         DROP INDEX \"i_notes+title*kind*k\"; \
+         DROP INDEX \"i_notes+title*kind*kk\"; \
          CREATE UNIQUE INDEX \"u_notes+f_code\" ON r_notes (scope, f_code) \
          WHERE f_code IS NOT NULL; \
          CREATE INDEX \"i_notes+f_title\" ON r_notes (scope, f_title NULLS FIRST, n); \
@@ -251,4 +251,21 @@ fn the_indexes_of_an_earlier_database_are_made_again() {
     assert_eq!(found(&server, "code", &noise(1, 2_000, 1)), [json!(old)]);
     let taken = json!({"code": noise(1, 2_000, 1)});
     server.post("/v1/notes", taken).error(422, "validation_failed");
+}
+
+/// An index over several fields is made again when one of them may be long from now on.
+#[test]
+fn an_index_follows_each_of_its_fields_to_another_form() {
+    let with = |kind: &str| NOTES.replace("kind = { type", &format!("kind = {{ {kind}type"));
+    let server = Start::schema(&with("enum = [\"a\", \"b\"], ")).go();
+    let old = server.make("/v1/notes", json!({"title": "t", "kind": "a"}));
+    let (_, folder) = server.stop();
+    let server = Start::schema(NOTES).on(&folder).go();
+    let long = noise(1, 3_000, 1);
+    let new = server.make("/v1/notes", json!({"title": "t", "kind": long}));
+    assert_eq!(found(&server, "kind", &long), [json!(new)]);
+    let sorted = server.get("/v1/notes?title=t&sort=title,kind").column("id");
+    let mut first = [old, new];
+    first.sort_by_key(|id| server.get(&format!("/v1/notes/{id}")).json["kind"].to_string());
+    assert_eq!(sorted, first);
 }

@@ -24,7 +24,8 @@ use std::time::Duration;
 
 const HEAD: &str = "SELECT coalesce(l.seq, 0), coalesce(l.created, 0), m.value, \
     substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) || '/' || \
-    (SELECT oid FROM pg_database WHERE datname = current_database()) || '/' FROM meta m \
+    (SELECT oid FROM pg_database WHERE datname = current_database()) || '/', \
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint FROM meta m \
     LEFT JOIN (SELECT seq, created FROM log ORDER BY seq DESC LIMIT 1) l ON true \
     WHERE m.name = 'edition'";
 const TRY_LOCK: &str = "SELECT pg_try_advisory_xact_lock($1)";
@@ -85,19 +86,25 @@ impl writer::Backend for Backend {
 
     fn begin(&mut self, appends: bool) -> Result<(), Error> {
         self.unsent.borrow_mut().clear();
-        // Also what is no event, such as retention: by a wrong clock it would remove too much.
         self.shared.check_fit()?;
-        if !appends {
-            return self.session.begin(&format!("BEGIN; {LIMITS}"), None).map(drop);
-        }
-        let key = self.shared.locks.log;
-        let begin = format!("BEGIN; {LIMITS}; SELECT pg_advisory_xact_lock({key})");
-        let head = self.session.begin(&begin, Some(HEAD))?;
+        let begin = match appends {
+            true => {
+                let key = self.shared.locks.log;
+                format!("BEGIN; {LIMITS}; SELECT pg_advisory_xact_lock({key})")
+            }
+            false => format!("BEGIN; {LIMITS}"),
+        };
+        let asked = (self.shared.clock)();
+        let head = self.session.begin(&begin, HEAD)?;
         let head = head.ok_or_else(|| Error::Failed("the table `meta` has no edition".into()))?;
         self.newest = (head.cell(0)?, head.cell(1)?);
         let (edition, timeline): (String, String) = (head.cell(2)?, head.cell(3)?);
         self.shared.check_timeline(&timeline)?;
-        self.shared.check_edition(Some(&edition))
+        // Also before what is no event: by a wrong clock, retention would remove too much, and by
+        // another schema a timer that is unknown here would never fire.
+        self.shared.check_edition(Some(&edition))?;
+        self.shared.check_clock(asked, head.cell(4)?);
+        self.shared.check_fit()
     }
 
     fn end(&mut self) -> Result<(), Error> {

@@ -366,8 +366,7 @@ impl Client {
             return Ok(self.client.execute_typed(sql, &typed).await?);
         }
         let statement = self.prepare(sql, params).await?;
-        let bound: Vec<&(dyn ToSql + Sync)> = params.iter().map(|one| one as _).collect();
-        Ok(self.client.execute(&statement, &bound).await?)
+        self.carry_out(&statement, params).await
     }
 
     /// The rows of several questions, in one round trip once they are prepared.
@@ -379,15 +378,36 @@ impl Client {
     /// Runs statements in their order, in one round trip once they are prepared. Returns how many
     /// rows each has changed, or the first error.
     pub async fn all(&self, steps: &[Step]) -> Result<Vec<u64>, Error> {
-        if !self.unnamed {
-            // First all of these: a statement that had to be prepared would come too late.
-            let prepared = steps.iter().map(|step| self.prepare(&step.sql, &step.values));
-            for prepared in join_all(prepared).await {
-                prepared?;
-            }
-        }
-        let run = steps.iter().map(|step| self.execute(&step.sql, &step.values));
+        let ready = self.ready(steps).await?;
+        self.run(&ready).await
+    }
+
+    /// Prepares statements, so that `run` sends them at once. They are kept here: the others of the
+    /// connection may push them out meanwhile, and one that had to be prepared again would come
+    /// too late.
+    pub async fn ready<'s>(&self, steps: &'s [Step]) -> Result<Vec<Ready<'s>>, Error> {
+        let ready = steps.iter().map(async |step| {
+            let statement = match self.unnamed {
+                true => None,
+                false => Some(self.prepare(&step.sql, &step.values).await?),
+            };
+            Ok(Ready { step, statement })
+        });
+        join_all(ready).await.into_iter().collect()
+    }
+
+    /// The same as `all`, in one round trip.
+    pub async fn run(&self, ready: &[Ready<'_>]) -> Result<Vec<u64>, Error> {
+        let run = ready.iter().map(async |Ready { step, statement }| match statement {
+            Some(statement) => self.carry_out(statement, &step.values).await,
+            None => self.execute(&step.sql, &step.values).await,
+        });
         join_all(run).await.into_iter().collect()
+    }
+
+    async fn carry_out(&self, statement: &Statement, params: &[Param<'_>]) -> Result<u64, Error> {
+        let bound: Vec<&(dyn ToSql + Sync)> = params.iter().map(|one| one as _).collect();
+        Ok(self.client.execute(statement, &bound).await?)
     }
 
     /// Statements without values, separated by semicolons.
@@ -404,6 +424,12 @@ fn typed<'p>(params: &'p [Param<'_>]) -> Vec<(&'p (dyn ToSql + Sync), Type)> {
 pub struct Step {
     pub sql: Cow<'static, str>,
     pub values: Vec<Param<'static>>,
+}
+
+/// A step whose statement is prepared; without a statement behind a pooler.
+pub struct Ready<'s> {
+    step: &'s Step,
+    statement: Option<Statement>,
 }
 
 impl Step {

@@ -363,8 +363,11 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     }
     for names in collection.indexes.iter().map(|index| &index.fields) {
         let columns: Vec<String> = names.iter().map(|name| indexed(collection, name)).collect();
-        let mark = if names.iter().any(|name| shortens(collection, name)) { "k" } else { "" };
-        let suffix = format!("{}*{mark}", names.join("*"));
+        // The name changes with the form of each of its fields: only then is it made again.
+        let mark = |name: &String| if shortens(collection, name) { 'k' } else { 'f' };
+        let marks: String = names.iter().map(mark).collect();
+        let marks = if marks.contains('k') { &*marks } else { "" };
+        let suffix = format!("{}*{marks}", names.join("*"));
         add("i", &suffix, ordered(&columns), String::new());
     }
     if search_fields(collection).is_some() {

@@ -541,6 +541,10 @@ impl Upkeep for PostgresStore {
         self.shared.unfit.clone()
     }
 
+    fn check_fit(&self) -> Result<(), Error> {
+        self.shared.check_fit()
+    }
+
     fn health(&self) -> BoxFuture<'_, Result<(), Error>> {
         Box::pin(async move {
             let failing = |what: &str, error: Error| {

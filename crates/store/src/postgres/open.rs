@@ -60,7 +60,7 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
         }
         (stored, Role::Server) => upgrade::apply(&session, stored, versions, options)?,
     };
-    let (epoch, timeline) = session.run_long(epoch(client))?;
+    let (epoch, timeline) = session.run_long(epoch(client, options.role))?;
     session.run_long(client.batch("COMMIT"))?;
     let found = session.run_long(async {
         let key = upgrade::value(client, "cursor_key").await?.unwrap_or_default();
@@ -321,8 +321,8 @@ pub async fn has_our_tables(
 }
 
 /// The number of this log. After a failover to a replica, the log may lack events that clients have
-/// seen: it is another one.
-async fn epoch(client: &Client) -> Result<(u32, String), Error> {
+/// seen: it is another one, from the start of the first server on.
+async fn epoch(client: &Client, role: Role) -> Result<(u32, String), Error> {
     let timeline = timeline(client).await?;
     let kept = upgrade::value(client, "epoch").await?.and_then(|text| text.parse().ok());
     let known = upgrade::value(client, "timeline").await?;
@@ -330,7 +330,12 @@ async fn epoch(client: &Client) -> Result<(u32, String), Error> {
     let is_same = |known: &String| {
         known == &timeline || (!known.contains('/') && timeline.starts_with(known.as_str()))
     };
-    if let (Some(epoch), true) = (kept, known.as_ref().is_some_and(is_same)) {
+    // A tool has no lock: a server may begin an epoch at the same moment.
+    let is_kept = role == Role::Tool || known.as_ref().is_some_and(is_same);
+    if let (Some(epoch), true) = (kept, is_kept) {
+        if role == Role::Server && known.as_ref() != Some(&timeline) {
+            upgrade::set_value(client, "timeline", &timeline).await?;
+        }
         return Ok((epoch, timeline));
     }
     if let (Some(known), Some(_)) = (&known, kept) {

@@ -119,23 +119,16 @@ impl Session {
     /// Begins a transaction and marks it, in one round trip. The row of the mark stays locked until
     /// the transaction has ended, whatever becomes of the connection. Returns the row of a question
     /// that is asked after it.
-    pub fn begin(&mut self, begin: &str, question: Option<&str>) -> Result<Option<Row>, Error> {
+    pub fn begin(&mut self, begin: &str, question: &str) -> Result<Option<Row>, Error> {
         self.batch += 1;
         let client = self.client()?;
         let mark = params![&self.node, self.batch];
         self.run(async {
             if !client.is_unnamed() {
                 client.prepare(MARK, mark).await?;
-                if let Some(question) = question {
-                    client.prepare(question, &[]).await?;
-                }
+                client.prepare(question, &[]).await?;
             }
-            let ask = async {
-                match question {
-                    Some(question) => client.row(question, &[]).await,
-                    None => Ok(None),
-                }
-            };
+            let ask = client.row(question, &[]);
             let begun = client.batch(begin);
             let (begun, marked, row) = tokio::join!(begun, client.execute(MARK, mark), ask);
             begun?;
@@ -149,12 +142,8 @@ impl Session {
         let client = self.client()?;
         let done = self.run(async {
             // Prepared first, so that nothing but COMMIT can be in flight after the last step.
-            if !client.is_unnamed() {
-                for step in &steps {
-                    client.prepare(&step.sql, &step.values).await?;
-                }
-            }
-            let (written, committed) = tokio::join!(client.all(&steps), client.batch("COMMIT"));
+            let ready = client.ready(&steps).await?;
+            let (written, committed) = tokio::join!(client.run(&ready), client.batch("COMMIT"));
             // COMMIT of a transaction that has failed rolls it back, and says nothing.
             written?;
             committed

@@ -9,7 +9,7 @@ use crate::state::{Clock, State};
 use crate::usage::UsedInAll;
 use model::schema::Builtin;
 use model::version::Versions;
-use model::{CollectionIx, Schema, Scope};
+use model::{CollectionIx, Schema, Scope, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -159,9 +159,12 @@ impl Shared {
         if outdated { Err(Error::Outdated) } else { Ok(()) }
     }
 
-    /// Compares this machine's clock with the one of the database's machine.
-    pub fn check_clock(&self, database_ms: i64) {
-        let ahead = (self.clock)().0.saturating_sub(database_ms);
+    /// Compares this machine's clock with the one of the database's machine, which was read after
+    /// `asked` and before now. However long that took, it makes no clock wrong.
+    pub fn check_clock(&self, asked: Timestamp, database_ms: i64) {
+        let least = asked.0.saturating_sub(database_ms);
+        let most = (self.clock)().0.saturating_sub(database_ms);
+        let ahead = if least > 0 { least } else { most.min(0) };
         let ahead = if is_far(ahead, self.max_clock_difference) { ahead } else { 0 };
         let before = self.clock_ahead_ms.swap(ahead, Ordering::AcqRel);
         self.note_fitness();

@@ -77,9 +77,11 @@ pub fn apply(
     if !unchanged {
         upgrade::carry_out(&work, versions, &plan)?;
     }
+    let mut unneeded = Vec::new();
     for ix in 0..schema.collections.len() {
-        reconcile_indexes(&work, ix)?;
+        unneeded.extend(create_indexes(&work, ix)?);
     }
+    drop_indexes(&work, &unneeded)?;
     let edited = edition.text.is_some() && edition.text != text;
     if edited || !unchanged {
         upgrade::refuse(upgrade::unstable(&work, versions)?)?;
@@ -150,17 +152,14 @@ fn create_base(work: &Work<'_>, now: Timestamp) -> Result<(), Error> {
     })
 }
 
-/// Creates the indexes that are missing and drops those that are not needed any more.
-fn reconcile_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<(), Error> {
+/// Creates the indexes that are missing. Returns those that are not needed any more.
+fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<String>, Error> {
     let wanted = layout::indexes(work.schema, ix);
     let collection = &work.schema.collections[ix];
     if collection.is_view() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let there = work.indexes_of(&collection.name)?;
-    for name in there.iter().filter(|name| !wanted.iter().any(|one| one.name == **name)) {
-        work.batch(&format!("DROP INDEX {}", quote(name)))?;
-    }
     let missing = || wanted.iter().filter(|index| !there.contains(&index.name));
     for index in missing() {
         work.batch(&index.create)?;
@@ -171,7 +170,27 @@ fn reconcile_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<(), Error> {
     if missing().next().is_some() && !work.query(&rows, &[])?.is_empty() {
         work.batch(&format!("ANALYZE {table}"))?;
     }
-    Ok(())
+    let is_wanted = |name: &String| wanted.iter().any(|one| one.name == *name);
+    Ok(there.into_iter().filter(|name| !is_wanted(name)).collect())
+}
+
+/// Drops indexes. This comes last and waits for little: it keeps other nodes from reading the
+/// tables, and all of them from writing.
+fn drop_indexes(work: &Work<'_>, names: &[String]) -> Result<(), Error> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    work.batch("SET LOCAL lock_timeout = '3s'")?;
+    for name in names {
+        work.batch(&format!("DROP INDEX {}", quote(name))).map_err(|error| match error {
+            Error::Busy => Error::Refused(vec![format!(
+                "the index {name} is not needed any more and cannot be removed while another \
+                 session reads its table, as pg_dump does: start again when that has ended"
+            )]),
+            other => other,
+        })?;
+    }
+    work.batch("SET LOCAL lock_timeout = '60s'")
 }
 
 /// The tables, inside the transaction that upgrades them.

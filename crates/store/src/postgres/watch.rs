@@ -26,11 +26,12 @@ const SEEN: &str = "SELECT coalesce((SELECT max(seq) FROM log), 0), \
 /// Takes over what is committed up to now. After it, this node knows everything that was committed
 /// before the call.
 pub async fn catch_up(shared: &Shared, client: &Client) -> Result<(), Error> {
+    let asked = (shared.clock)();
     let Some(row) = client.row(SEEN, params![]).await? else { return Ok(()) };
     shared.check_timeline(row.cell(2)?)?;
     // Reads go on. Writes are refused, and the health check says why.
     let _ = shared.check_edition(row.cell(3)?);
-    shared.check_clock(row.cell(4)?);
+    shared.check_clock(asked, row.cell(4)?);
     shared.note_settlements(row.cell(1)?);
     if shared.adopt(client, row.cell(0)?).await? {
         shared.erases.store(true, Ordering::Release);

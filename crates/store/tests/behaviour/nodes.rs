@@ -3,8 +3,9 @@
 
 use crate::postgres::Place;
 use crate::support::*;
+use model::record::Fields;
 use model::schema::Kind;
-use model::write::{Committed, Response};
+use model::write::{Change, Committed, Response};
 use model::{Code, Record};
 use serde_json::json;
 use std::collections::HashSet;
@@ -12,8 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use store::postgres::PostgresStore;
-use store::postgres::connect::Address;
-use store::{Error, Follower, Outcome, Settlement, Status, Store};
+use store::postgres::connect::{Address, Step};
+use store::sqlite::{Clock, Options, Role};
+use store::{Error, Follower, Log, Outcome, Settlement, Status, Store};
 
 const ENDPOINTS: usize = 8;
 const DELIVERIES: usize = 9;
@@ -586,4 +588,85 @@ fn a_file_that_ends_with_an_older_version_is_refused() {
     };
     assert!(reasons[0].contains("2026-11-01"), "{reasons:?}");
     assert!(reasons[0].contains("newer schema file"), "{reasons:?}");
+}
+
+/// The first node of a new release has renamed the states, and this one has not noticed yet.
+#[tokio::test]
+async fn a_node_that_was_just_outdated_sets_no_timer_aside() {
+    let Some(place) = Place::new() else { return };
+    let bed = place.open(schema(), None).unwrap();
+    let order = bed.put(create(ORDERS, json!({}))).await;
+    let pay = Change::Act { action: 0, params: Fields::new(), callout: None };
+    bed.put(write(ORDERS, Some(&order.id), pay)).await;
+    place.run(
+        "BEGIN; UPDATE timers SET transition = 'of the new release'; \
+         UPDATE meta SET value = 'another' WHERE name = 'edition'; COMMIT",
+    );
+    let far = model::Timestamp(i64::MAX - 1);
+    let found = bed.store.due(far, 10).await;
+    assert!(found.is_err() || found.is_ok_and(|due| due.timers.is_empty()));
+    let kept = place.ask("SELECT count(*) FROM timers WHERE due < 9223372036854775807");
+    assert_eq!(kept, 1);
+}
+
+#[tokio::test]
+async fn an_index_of_a_table_that_is_read_is_not_waited_for() {
+    let Some(place) = Place::new() else { return };
+    drop(place.open(schema(), None).unwrap());
+    place.run("CREATE INDEX \"i_books+of_an_earlier_build\" ON r_books (n)");
+    let reader = place.address().connect().await.unwrap();
+    reader.batch("BEGIN; SELECT n FROM r_books LIMIT 1").await.unwrap();
+    let began = Instant::now();
+    let refused = match place.open(schema(), None) {
+        Err(Error::Refused(reasons)) => reasons.join(" "),
+        other => panic!("not refused: {:?}", other.map(drop)),
+    };
+    assert!(refused.contains("of_an_earlier_build") && refused.contains("pg_dump"), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(30));
+    reader.batch("COMMIT").await.unwrap();
+    drop(place.open(schema(), None).unwrap());
+    let there = "SELECT count(*) FROM pg_indexes WHERE schemaname = current_schema() AND \
+                 indexname LIKE '%earlier_build'";
+    assert_eq!(place.ask(there), 0);
+}
+
+/// Nothing may be in flight behind statements that are still to be prepared: it would overtake
+/// them, and COMMIT would end the transaction before its writes.
+#[tokio::test]
+async fn statements_that_others_pushed_out_still_run_in_their_order() {
+    let Some(place) = Place::new() else { return };
+    place.run("CREATE TABLE written (n bigint)");
+    let client = place.address().connect().await.unwrap();
+    let insert = |n: i64| Step::new("INSERT INTO written VALUES ($1)", &[n.into()]);
+    client.all(&[insert(0)]).await.unwrap();
+    let steps = [insert(1), Step::new("INSERT INTO written VALUES (2)", &[]), insert(3)];
+    let more = (0..600).map(|n| Step::new(format!("SELECT {n}::bigint"), &[]));
+    let more: Vec<Step> = more.collect();
+    client.batch("BEGIN").await.unwrap();
+    let ready = client.ready(&steps).await.unwrap();
+    client.ready(&more).await.unwrap();
+    let (written, ended) = tokio::join!(client.run(&ready), client.batch("ROLLBACK"));
+    assert_eq!(written.unwrap(), [1, 1, 1]);
+    ended.unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM written"), 1);
+}
+
+#[tokio::test]
+async fn a_tool_begins_no_epoch_and_a_server_completes_a_short_timeline() {
+    let Some(place) = Place::new() else { return };
+    let open = |role| {
+        let clock: Clock = Arc::new(|| model::Timestamp(START));
+        let steady = Some(clock.clone());
+        let max_clock_difference = Duration::MAX;
+        let options = Options { role, clock, steady, max_clock_difference, ..Options::default() };
+        PostgresStore::open_with(&place.address(), Arc::new(schema()), options).unwrap()
+    };
+    let epoch = open(Role::Server).epoch();
+    place.run("UPDATE meta SET value = split_part(value, '/', 1) WHERE name = 'timeline'");
+    assert_eq!(open(Role::Server).epoch(), epoch);
+    let complete = "SELECT count(*) FROM meta WHERE name = 'timeline' AND value LIKE '%/%/%'";
+    assert_eq!(place.ask(complete), 1);
+    place.run("UPDATE meta SET value = '00000009/1/1' WHERE name = 'timeline'");
+    assert_eq!(open(Role::Tool).epoch(), epoch);
+    assert_ne!(open(Role::Server).epoch(), epoch);
 }

@@ -363,11 +363,7 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     }
     for names in collection.indexes.iter().map(|index| &index.fields) {
         let columns: Vec<String> = names.iter().map(|name| indexed(collection, name)).collect();
-        // The name changes with the form of each of its fields: only then is it made again.
-        let mark = |name: &String| if shortens(collection, name) { 'k' } else { 'f' };
-        let marks: String = names.iter().map(mark).collect();
-        let marks = if marks.contains('k') { &*marks } else { "" };
-        let suffix = format!("{}*{marks}", names.join("*"));
+        let suffix = declared_suffix(collection, names);
         add("i", &suffix, ordered(&columns), String::new());
     }
     if search_fields(collection).is_some() {
@@ -378,6 +374,15 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         }
     }
     wanted
+}
+
+/// The end of the name of a declared index. It changes with the form of each field: only then is
+/// the index made again.
+fn declared_suffix(collection: &Collection, fields: &[String]) -> String {
+    let mark = |name: &String| if shortens(collection, name) { 'k' } else { 'f' };
+    let marks: String = fields.iter().map(mark).collect();
+    let marks = if marks.contains('k') { &*marks } else { "" };
+    format!("{}*{marks}", fields.join("*"))
 }
 
 /// Column that holds a field, declared or assigned.

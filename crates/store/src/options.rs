@@ -19,8 +19,8 @@ pub enum Role {
 pub struct Options {
     pub role: Role,
     pub clock: Clock,
-    /// Tells time that runs on evenly when the clock is set; by default from the time of opening
-    /// on.
+    /// Tells time that runs on evenly when the clock is set. By default it counts from the time of
+    /// opening on; on a database that nodes share it is the clock.
     pub steady: Option<Clock>,
     pub edition: ServedSchema,
     /// How far the clock may be from that of the database's machine; then nothing is written. With

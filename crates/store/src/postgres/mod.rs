@@ -38,7 +38,7 @@ pub use migrate::{PostgresSource, PostgresTarget};
 use crate::commit;
 use crate::fair::Tenant;
 use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
-use crate::options::{Options, Role, steady};
+use crate::options::{Options, Role};
 use crate::outbox::{Delivery, EndpointStates, Retries, Settlement};
 use crate::state::{self, State};
 use crate::usage::{Used, UsedInAll};
@@ -123,7 +123,9 @@ impl PostgresStore {
         let views = views.map(|collection| &collection.name);
         let collections = stored.filter(|name| !internal(name)).chain(views).cloned().collect();
         let begun = (options.clock)();
-        let steady = options.steady.unwrap_or_else(|| steady(begun));
+        // Nodes share what they compute with it, so it is the clock that `check_clock` compares: one
+        // that counts from the start would lag behind after the machine was suspended.
+        let steady = options.steady.unwrap_or_else(|| options.clock.clone());
         let found = state::Found {
             newest: opened.newest,
             search_position: opened.newest,

@@ -22,6 +22,20 @@ time.sleep(60 if sys.argv[3:] else 0)
 """
 
 
+def plans(store, action):
+    """How SQLite runs the statements of the action, as one text."""
+    statements = []
+    store._db.set_trace_callback(statements.append)
+    action()
+    store._db.set_trace_callback(None)
+    lines = []
+    for statement in statements:
+        if statement.startswith("--") or "restive_inbox" not in statement:
+            continue  # A part of a trigger, or a setting.
+        lines.extend(row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {statement}"))
+    return "\n".join(lines)
+
+
 def in_fork(action):
     """What the action returns or raises in a child process, as text."""
     reader, writer = os.pipe()
@@ -117,6 +131,12 @@ class Inbox(unittest.TestCase):
         self.store.close()
         self.store = SqliteInbox(self.path)
         self.assertGreater(self.store.next_due(), time.time() + 2 * 86_400)
+
+    def test_a_claim_does_not_read_the_states_of_all_resources(self):
+        self.put("a")
+        plan = plans(self.store, lambda: self.store.claim(time.time(), 60))
+        self.assertRegex(plan, "SEARCH .*newest")
+        self.assertNotRegex(plan, "SCAN .*newest")
 
     @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
     def test_a_forked_process_gets_an_error_and_breaks_nothing(self):

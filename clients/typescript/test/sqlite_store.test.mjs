@@ -16,6 +16,22 @@ const options = { timeout: 30_000, skip: !sqlite };
 const database = (place) => new sqlite.DatabaseSync(join(place, "inbox.db"));
 const refused = /inbox\.db is open already.*shared: true/;
 
+/** A connection, and how SQLite runs the statements that were prepared since the last call. */
+function traced() {
+  const db = new sqlite.DatabaseSync(":memory:");
+  let statements = [];
+  const prepare = (sql) => {
+    statements.push(sql);
+    return db.prepare(sql);
+  };
+  const plans = () => {
+    const rows = statements.flatMap((sql) => db.prepare(`EXPLAIN QUERY PLAN ${sql}`).all());
+    statements = [];
+    return rows.map(({ detail }) => detail).join("\n");
+  };
+  return { db: { exec: (sql) => db.exec(sql), prepare }, plans };
+}
+
 /** Another process that opens the store, takes an event and keeps it. Returns what it prints. */
 async function other(place, shared) {
   const script = `
@@ -89,4 +105,15 @@ test("sqlite store: an object that is no connection has no lock", options, async
   // As one in memory, which no other process sees.
   const memory = new sqlite.DatabaseSync(":memory:");
   assert.ok(new SqliteStore(memory) && new SqliteStore(memory));
+});
+
+test("sqlite store: a claim does not read the states of all resources", options, async () => {
+  const { db, plans } = traced();
+  const store = new SqliteStore(db);
+  await store.put(newEvent("a"));
+  plans();
+  await store.claim(Date.now(), 1_000);
+  const plan = plans();
+  assert.match(plan, /SEARCH .*newest/);
+  assert.doesNotMatch(plan, /SCAN .*newest/);
 });

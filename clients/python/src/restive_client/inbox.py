@@ -138,7 +138,8 @@ END;
 """
 
 #: The first event that is due and whose resource has none in progress. Those of a busy resource are
-#: passed by the index alone, however many they are.
+#: passed by the index alone, however many they are. The `+`: for a column of a row that is returned,
+#: SQLite does not use the primary key, and reads all of `restive_newest`.
 _CLAIM = """
 UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
   SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
@@ -149,7 +150,7 @@ UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number 
   ORDER BY due_at, number LIMIT 1)
 RETURNING id, type, body, attempts, revision, (
   SELECT newest.revision FROM restive_newest AS newest
-  WHERE newest.resource = restive_inbox.resource)
+  WHERE newest.resource = +restive_inbox.resource)
 """
 
 #: An event waits for the one of its resource that is in progress, so those in progress are enough,

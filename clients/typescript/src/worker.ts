@@ -59,6 +59,11 @@ const IDLE_MS = 1_000;
 const MAX_ERROR_CHARS = 1_000;
 /** Pause before a result that the store did not take is written again. */
 const STORE_RETRY_MS = 1_000;
+/**
+ * How long events are handled before timers and requests of the process have their turn. A store
+ * and a handler that wait for nothing would keep it from them while a backlog lasts.
+ */
+const TURN_MS = 10;
 
 export class Worker {
   readonly #store: InboxStore;
@@ -142,7 +147,12 @@ export class Worker {
 
   async #loop(): Promise<void> {
     const { signal } = this.#stop;
+    let turn = performance.now();
     while (!signal.aborted) {
+      if (performance.now() - turn >= TURN_MS) {
+        await nextTurn();
+        turn = performance.now();
+      }
       let busy = false;
       try {
         busy = await this.once();
@@ -199,6 +209,11 @@ function print(error: unknown, { type, id, attempt }: QueuedEvent, dead: boolean
   // Not the error itself: what it has besides may be a request with its credentials.
   const text = (error as Error)?.stack ?? String(error);
   console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}: ${text}`);
+}
+
+/** Browsers have no `setImmediate`, and make a timer some milliseconds late. */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => (globalThis.setImmediate ?? setTimeout)(resolve));
 }
 
 /** Whether it resolves or rejects within the time. */

@@ -103,6 +103,23 @@ test("a result that the store does not take at once is written again", deadline,
   assert.deepEqual([calls, errors], [1, ["the disk is full"]]);
 });
 
+test("timers and requests have their turn while a backlog lasts", deadline, async () => {
+  const store = new MemoryStore();
+  let [calls, fired] = [0, 0];
+  const handler = async () => {
+    calls += 1;
+    // The backlog lasts until both have fired, or the worker has ignored them for too long.
+    if (fired < 2 && calls < 200_000) await store.put(newEvent(`${calls}`));
+  };
+  await store.put(newEvent("first"));
+  const worker = new Worker(store, handler, { concurrency: 2 }).start();
+  setTimeout(() => (fired += 1));
+  setImmediate(() => (fired += 1));
+  await eventually(async () => (await store.counts()).pending === 0, "the end of the backlog");
+  await worker.stop();
+  assert.ok(calls < 200_000, "nothing else had a turn");
+});
+
 /** A handler that does not end before it is released, and what was seen of it. */
 function slow() {
   const seen = { calls: 0, running: 0, most: 0, aborted: 0 };

@@ -162,12 +162,10 @@ class Worker:
         try:
             if not self._steps.skips(event):
                 self._handler(self._steps.check(event), _context(event))
-        except Exception as error:
-            self._steps.failed(event, error)
-            return True
-        except SystemExit as error:
-            # Only this thread would end, and nothing would be handled any more.
-            self._steps.failed(event, RuntimeError(f"the handler called sys.exit({error.code})"))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            self._steps.failed(event, _failure(error))
             return True
         finally:
             self._running.pop(event.id, None)
@@ -256,7 +254,7 @@ class AsyncWorker:
         if task.cancelled():
             return RuntimeError("the handler was cancelled")
         error = task.exception()
-        return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))
+        return None if error is None else _failure(error)
 
     async def _complete(self, event: QueuedEvent) -> None:
         """Repeats it: an event that was handled must not be handled again because the disk is
@@ -275,7 +273,7 @@ class AsyncWorker:
                 await result
         except SystemExit as error:
             # The event loop would end, and nothing would be handled any more.
-            raise RuntimeError(f"the handler called sys.exit({error.code})") from error
+            raise _failure(error) from error
 
     async def _loop(self) -> None:
         while True:
@@ -285,6 +283,19 @@ class AsyncWorker:
             except Exception as error:
                 self._steps.report(error, None, False)
             await asyncio.sleep(wait)
+
+
+def _failure(error: BaseException) -> Exception:
+    """What a handler raised, as an error of the event. Otherwise only its thread would end, and
+    nothing would be handled any more."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, SystemExit):
+        failure = RuntimeError(f"the handler called sys.exit({error.code})")
+    else:
+        failure = RuntimeError(f"the handler raised {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _context(event: QueuedEvent) -> Context:

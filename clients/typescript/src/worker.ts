@@ -42,7 +42,10 @@ export interface WorkerOptions {
    * with `context.stale`. `skip`: it does not, and they are done. Right for a copy of the resource.
    */
   stale?: "deliver" | "skip";
-  /** Called after each failed attempt. Default: writes a line with `console.error`. */
+  /**
+   * Called after each failed attempt, before the store has the result, and when the store refuses a
+   * result, which is then written again. Default: writes a line with `console.error`.
+   */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
 
@@ -107,7 +110,7 @@ export class Worker {
     if (!event || this.#running.has(event.id)) return false;
     this.#running.add(event.id);
     try {
-      await this.#handle(event);
+      await this.#write(event, await this.#result(event));
     } finally {
       this.#running.delete(event.id);
     }
@@ -118,25 +121,30 @@ export class Worker {
     return this.#store.now?.() ?? Date.now();
   }
 
-  async #handle(event: QueuedEvent): Promise<void> {
-    if (event.stale && this.#options.stale === "skip") return await this.#complete(event);
+  /** Calls the handler. Returns what writes the result to the store. */
+  async #result(event: QueuedEvent): Promise<() => Promise<void>> {
+    const done = () => this.#store.complete(event.id);
+    if (event.stale && this.#options.stale === "skip") return done;
     try {
       if (event.attempt > this.#options.retries.length + 1) {
         throw new Error("the process ended during the last attempt");
       }
       await this.#call(event);
     } catch (error) {
-      return await this.#failed(event, error);
+      return this.#failed(event, error);
     }
-    await this.#complete(event);
+    return done;
   }
 
-  /** Repeats it: an event that was handled must not be handled again because the disk is full. */
-  async #complete(event: QueuedEvent): Promise<void> {
+  /**
+   * Repeats it: because the disk is full, an event that was handled must not be handled again, and
+   * one that has failed must not wait until its lease ends.
+   */
+  async #write(event: QueuedEvent, result: () => Promise<void>): Promise<void> {
     const { signal } = this.#stop;
     for (;;) {
       try {
-        return await this.#store.complete(event.id);
+        return await result();
       } catch (error) {
         if (signal.aborted) throw error;
         this.#report(error, event, false);
@@ -187,12 +195,13 @@ export class Worker {
     });
   }
 
-  async #failed(event: QueuedEvent, error: unknown): Promise<void> {
+  /** Reports it: the store may refuse the result for long. */
+  #failed(event: QueuedEvent, error: unknown): () => Promise<void> {
     const delay = this.#options.retries[event.attempt - 1];
     const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
     const retryAt = delay === undefined ? undefined : this.#now() + delay;
-    await this.#store.fail(event.id, text, retryAt);
     this.#report(error, event, delay === undefined);
+    return () => this.#store.fail(event.id, text, retryAt);
   }
 
   #report(error: unknown, event: QueuedEvent, dead: boolean): void {

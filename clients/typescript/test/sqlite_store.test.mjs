@@ -9,14 +9,14 @@ import test from "node:test";
 
 import { SqliteStore } from "restive-client/node";
 
-import { newEvent } from "./harness.mjs";
+import { changed, newEvent } from "./harness.mjs";
 import { folder, sqlite } from "./stores.mjs";
 
 const options = { timeout: 30_000, skip: !sqlite };
 const database = (place) => new sqlite.DatabaseSync(join(place, "inbox.db"));
 const refused = /inbox\.db is open already.*shared: true/;
 
-/** A connection, and how SQLite runs the statements that were prepared since the last call. */
+/** A connection, and how SQLite runs such statements that were prepared since the last call. */
 function traced() {
   const db = new sqlite.DatabaseSync(":memory:");
   let statements = [];
@@ -24,8 +24,9 @@ function traced() {
     statements.push(sql);
     return db.prepare(sql);
   };
-  const plans = () => {
-    const rows = statements.flatMap((sql) => db.prepare(`EXPLAIN QUERY PLAN ${sql}`).all());
+  const plans = (kind = /./) => {
+    const chosen = statements.filter((sql) => kind.test(sql));
+    const rows = chosen.flatMap((sql) => db.prepare(`EXPLAIN QUERY PLAN ${sql}`).all());
     statements = [];
     return rows.map(({ detail }) => detail).join("\n");
   };
@@ -116,4 +117,20 @@ test("sqlite store: a claim does not read the states of all resources", options,
   const plan = plans();
   assert.match(plan, /SEARCH .*newest/);
   assert.doesNotMatch(plan, /SCAN .*newest/);
+});
+
+test("sqlite store: others work while many events are removed", options, async () => {
+  const { db, plans } = traced();
+  const store = new SqliteStore(db);
+  for (let number = 0; number < 1_200; number += 1) {
+    await store.put(changed(`${number}`, `${number}`, 1));
+    await store.complete(`${number}`);
+  }
+  plans();
+  const removed = store.prune(Date.now() + 1_000);
+  const { done } = await store.counts();
+  assert.ok(done > 0 && done < 1_200, `${done} are left`);
+  assert.equal(await removed, 1_200);
+  assert.deepEqual(db.prepare("SELECT * FROM restive_newest").all(), []);
+  assert.doesNotMatch(plans(/DELETE/), /SCAN/);
 });

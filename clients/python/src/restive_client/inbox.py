@@ -30,6 +30,10 @@ _OPEN_TIME = "store.open_time"
 STORE_OPEN_TIME_SECONDS = 600.0
 #: Providers wait 5 to 30 s. An answer that comes later counts as failed.
 STORE_SECONDS = 4.0
+#: Events that ``prune`` removes at once: some milliseconds, in which nothing else is stored.
+PRUNE_SLICE = 500
+#: And then lets others write, who only look now and then whether they may.
+PRUNE_PAUSE_SECONDS = 0.01
 
 #: The longest delay of a retry so far; see ``SqliteInbox._limit_times``.
 _LONGEST_DELAY = "store.longest_delay"
@@ -124,8 +128,10 @@ DROP INDEX IF EXISTS restive_inbox_due;
 CREATE INDEX IF NOT EXISTS restive_inbox_next ON restive_inbox (due_at, number, resource)
   WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource) WHERE leased_until > 0;
+CREATE INDEX IF NOT EXISTS restive_inbox_old ON restive_inbox (received_at) WHERE state = 'done';
 CREATE TABLE IF NOT EXISTS restive_newest (
   resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS restive_newest_old ON restive_newest (received_at);
 CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
   WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
 BEGIN
@@ -166,6 +172,17 @@ SELECT min(at) FROM (
       WHERE leased_until > 0 AND state = 'pending' AND resource IS NOT NULL))
       AND leased_until = 0
     ORDER BY due_at, number LIMIT 1))
+"""
+
+_PRUNE = """
+DELETE FROM restive_inbox WHERE number IN (
+  SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
+  WHERE state = 'done' AND received_at < ? LIMIT ?)
+"""
+_PRUNE_NEWEST = """
+DELETE FROM restive_newest WHERE resource IN (
+  SELECT resource FROM restive_newest INDEXED BY restive_newest_old
+  WHERE received_at < ? LIMIT ?)
 """
 
 
@@ -388,11 +405,19 @@ class SqliteInbox:
         age = REMEMBER_SECONDS if before is None else time.time() - before
         with self._use() as db:
             limit = self._open_time(db) - age
-            removed = db.execute(
-                "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?", (limit,)
-            )
-            db.execute("DELETE FROM restive_newest WHERE received_at < ?", (limit,))
-        return removed.rowcount
+        removed = self._remove(_PRUNE, limit)
+        self._remove(_PRUNE_NEWEST, limit)
+        return removed
+
+    def _remove(self, statement: str, limit: float) -> int:
+        removed = 0
+        while True:
+            with self._use() as db:
+                count = db.execute(statement, (limit, PRUNE_SLICE)).rowcount
+            removed += count
+            if count < PRUNE_SLICE:
+                return removed
+            time.sleep(PRUNE_PAUSE_SECONDS)
 
     def setting(self, name: str) -> str | None:
         with self._use() as db:

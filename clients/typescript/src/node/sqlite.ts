@@ -4,12 +4,17 @@
 import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
 import { isSame, steadyClock } from "../inbox.js";
 import { isBefore, orderOf } from "../order.js";
+import { pause } from "../retry.js";
 import { guard } from "./guard.js";
 
 /** Where the clock of the open time ended; see `#openTime`. */
 const OPEN_TIME = "store.open_time";
 /** How often that is stored. What a kill loses only keeps ids longer. */
 const STORE_OPEN_TIME_MS = 10 * 60 * 1000;
+/** Events that `prune` removes at once: some milliseconds, in which nothing else is stored. */
+const PRUNE_SLICE = 500;
+/** And then lets others write, who only look now and then whether they may. */
+const PRUNE_PAUSE_MS = 10;
 
 /** The longest delay of a retry so far, in milliseconds; see `#limitTimes`. */
 const LONGEST_DELAY = "store.longest_delay";
@@ -45,8 +50,11 @@ const ORDER = `
     WHERE state = 'pending';
   CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource)
     WHERE leased_until > 0;
+  CREATE INDEX IF NOT EXISTS restive_inbox_old ON restive_inbox (received_at)
+    WHERE state = 'done';
   CREATE TABLE IF NOT EXISTS restive_newest (
     resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS restive_newest_old ON restive_newest (received_at);
   CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
     WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
   BEGIN
@@ -89,6 +97,15 @@ const NEXT_DUE = `
         WHERE leased_until > 0 AND state = 'pending' AND resource IS NOT NULL))
         AND leased_until = 0
       ORDER BY due_at, number LIMIT 1))`;
+
+const PRUNE = `
+  DELETE FROM restive_inbox WHERE number IN (
+    SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
+    WHERE state = 'done' AND received_at < ? LIMIT ?)`;
+const PRUNE_NEWEST = `
+  DELETE FROM restive_newest WHERE resource IN (
+    SELECT resource FROM restive_newest INDEXED BY restive_newest_old
+    WHERE received_at < ? LIMIT ?)`;
 
 interface Row {
   id: string;
@@ -353,11 +370,18 @@ export class SqliteStore implements InboxStore {
   /** Compares ages, not times: the clock of the machine may have been wrong when they arrived. */
   async prune(before: number): Promise<number> {
     const limit = this.#openTime() - (Date.now() - before);
-    const { changes } = this.#db
-      .prepare("DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?")
-      .run(limit);
-    this.#db.prepare("DELETE FROM restive_newest WHERE received_at < ?").run(limit);
-    return Number(changes);
+    const removed = await this.#remove(PRUNE, limit);
+    await this.#remove(PRUNE_NEWEST, limit);
+    return removed;
+  }
+
+  async #remove(statement: string, limit: number): Promise<number> {
+    for (let removed = 0; ; ) {
+      const { changes } = this.#db.prepare(statement).run(limit, PRUNE_SLICE);
+      removed += Number(changes);
+      if (Number(changes) < PRUNE_SLICE) return removed;
+      await pause(PRUNE_PAUSE_MS);
+    }
   }
 
   async setting(name: string): Promise<string | undefined> {

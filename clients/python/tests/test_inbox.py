@@ -140,6 +140,29 @@ class Inbox(unittest.TestCase):
         self.assertRegex(plan, "SEARCH .*newest")
         self.assertNotRegex(plan, "SCAN .*newest")
 
+    def test_an_idle_worker_of_a_shared_inbox_reads_little_and_writes_nothing(self):
+        self.store.close()
+        self.store = SqliteInbox(self.path, shared=True)
+        for number in range(20):
+            self.put(f"{number}")
+            self.store.fail(f"{number}", "no", time.time() + 600)
+        passed, statements, monotonic = 0, [], time.monotonic
+        self.store._db.set_trace_callback(statements.append)
+        with mock.patch("time.monotonic", lambda: monotonic() + passed):
+            for passed in (0, 1, 2, 59, 61, 62):
+                self.assertIsNone(self.store.claim(time.time(), 60))
+            changes = [one for one in statements if "SET due_at" in one]
+            checks = [one for one in statements if "SELECT EXISTS" in one]
+            self.assertEqual((len(changes), len(checks)), (0, 2))
+            passed = 122
+            plan = plans(self.store, lambda: self.store.claim(time.time(), 60))
+            self.assertNotRegex(plan, r"SCAN (TABLE )?restive_inbox(?! USING)")
+            ahead = time.time() + 365 * 86_400
+            self.store._db.execute("UPDATE restive_inbox SET due_at = ? WHERE id = '7'", (ahead,))
+            passed = 183
+            self.assertIsNone(self.store.claim(time.time(), 60))
+            self.assertEqual(self.store.claim(time.time(), 60).id, "7", "the clock was ahead")
+
     def test_others_write_while_many_events_are_removed(self):
         for number in range(25):
             body = changed(f"{number}", f"{number}", {"version": 1})

@@ -10,7 +10,7 @@ import test from "node:test";
 import { SqliteStore } from "restive-client/node";
 
 import { changed, newEvent } from "./harness.mjs";
-import { folder, sqlite } from "./stores.mjs";
+import { ahead, folder, sqlite } from "./stores.mjs";
 
 const options = { timeout: 30_000, skip: !sqlite };
 const database = (place) => new sqlite.DatabaseSync(join(place, "inbox.db"));
@@ -30,7 +30,8 @@ function traced() {
     statements = [];
     return rows.map(({ detail }) => detail).join("\n");
   };
-  return { db: { exec: (sql) => db.exec(sql), prepare }, plans };
+  const count = (kind) => statements.filter((sql) => kind.test(sql)).length;
+  return { db: { exec: (sql) => db.exec(sql), prepare }, plans, count };
 }
 
 /** Another process that opens the store, takes an event and keeps it. Returns what it prints. */
@@ -133,4 +134,23 @@ test("sqlite store: others work while many events are removed", options, async (
   assert.equal(await removed, 1_200);
   assert.deepEqual(db.prepare("SELECT * FROM restive_newest").all(), []);
   assert.doesNotMatch(plans(/DELETE/), /SCAN/);
+});
+
+test("sqlite store: an idle worker that shares it writes nothing", options, async () => {
+  const { db, plans, count } = traced();
+  const store = new SqliteStore(db, { shared: true });
+  for (let number = 0; number < 20; number += 1) {
+    await store.put(newEvent(`${number}`));
+    await store.fail(`${number}`, "no", Date.now() + 600_000);
+  }
+  /** A claim when so many seconds have passed. */
+  const claim = (seconds) => ahead(0, seconds / 86_400, () => store.claim(Date.now(), 60_000));
+  plans();
+  for (const seconds of [0, 1, 2, 59, 61, 62]) assert.equal(await claim(seconds), undefined);
+  assert.deepEqual([count(/SET due_at/), count(/SELECT EXISTS/)], [0, 2]);
+  assert.doesNotMatch(plans(), /SCAN restive_inbox(?! USING)/);
+  const due = Date.now() + 365 * 86_400_000;
+  db.prepare("UPDATE restive_inbox SET due_at = ? WHERE id = '7'").run(due);
+  assert.equal(await claim(123), undefined);
+  assert.equal((await claim(123)).id, "7", "the clock was ahead");
 });

@@ -41,6 +41,8 @@ _LONGEST_DELAY = "store.longest_delay"
 DEFAULT_LONGEST_SECONDS = 3600.0
 #: A longer delay than ids are remembered comes from a clock that was set.
 MAX_DELAY_SECONDS = REMEMBER_SECONDS
+#: How often the idle workers of a shared inbox look for times that a wrong clock has written.
+LIMIT_SECONDS = 60.0
 
 Put = Literal["stored", "known", "different"]
 
@@ -174,6 +176,14 @@ SELECT min(at) FROM (
     ORDER BY due_at, number LIMIT 1))
 """
 
+#: Whether an event is due or leased later than it can be.
+_IS_LATE = """
+SELECT EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_next
+    WHERE state = 'pending' AND due_at > ?)
+  OR EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_leased
+    WHERE leased_until > 0 AND leased_until > ? AND state = 'pending')
+"""
+
 _PRUNE = """
 DELETE FROM restive_inbox WHERE number IN (
   SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
@@ -228,6 +238,8 @@ class SqliteInbox:
         self._begin = time.time() - self._opened
         self._longest_delay = DEFAULT_LONGEST_SECONDS
         self._limit_times(self._db, self.now(), 0.0)
+        #: When an idle worker does that again.
+        self._limit_at = 0.0
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._process:
@@ -263,6 +275,9 @@ class SqliteInbox:
         stored = min(float(row[0]), MAX_DELAY_SECONDS) if row else 0.0
         self._longest_delay = max(self._longest_delay, stored)
         limit = now + max(self._longest_delay, lease)
+        # Usually there is none. Then nothing is locked, and not all events are read.
+        if not db.execute(_IS_LATE, (limit, limit)).fetchone()[0]:
+            return
         db.execute(
             "UPDATE restive_inbox SET due_at = min(due_at, ?), leased_until = min(leased_until, ?)"
             " WHERE state = 'pending' AND (due_at > ? OR leased_until > ?)",
@@ -341,8 +356,9 @@ class SqliteInbox:
             # The time in which a worker waits counts, also if the process is killed.
             self._open_time(db)
             rows = db.execute(_CLAIM, (now + lease, now, now, now)).fetchall()
-            if not rows and self._is_shared:
+            if not rows and self._is_shared and time.monotonic() >= self._limit_at:
                 self._limit_times(db, now, lease)
+                self._limit_at = time.monotonic() + LIMIT_SECONDS
         if not rows:
             return None
         id, type, body, attempt, revision, newest = rows[0]

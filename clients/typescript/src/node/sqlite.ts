@@ -22,6 +22,8 @@ const LONGEST_DELAY = "store.longest_delay";
 const DEFAULT_LONGEST_MS = 3600 * 1000;
 /** As long as ids are remembered. A longer one comes from a clock that was set. */
 const MAX_DELAY_MS = 40 * 24 * 3600 * 1000;
+/** How often the idle workers of a shared store look for times that a wrong clock has written. */
+const LIMIT_MS = 60 * 1000;
 
 /** The part of a synchronous SQLite library that is needed. */
 export interface SqliteDatabase {
@@ -98,6 +100,13 @@ const NEXT_DUE = `
         AND leased_until = 0
       ORDER BY due_at, number LIMIT 1))`;
 
+/** Whether an event is due or leased later than it can be. */
+const IS_LATE = `
+  SELECT EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_next
+      WHERE state = 'pending' AND due_at > ?)
+    OR EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending') AS late`;
+
 const PRUNE = `
   DELETE FROM restive_inbox WHERE number IN (
     SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
@@ -123,6 +132,7 @@ export class SqliteStore implements InboxStore {
   readonly #isShared: boolean;
   readonly #clock = steadyClock();
   #longestDelay = DEFAULT_LONGEST_MS;
+  #limitAt = 0;
   readonly #opened = performance.now();
   #openedAt: number;
 
@@ -220,12 +230,21 @@ export class SqliteStore implements InboxStore {
     const stored = Number((row.get(LONGEST_DELAY) as { value: string } | undefined)?.value) || 0;
     this.#longestDelay = Math.max(this.#longestDelay, Math.min(stored, MAX_DELAY_MS));
     const limit = now + Math.max(this.#longestDelay, leaseMs);
+    // Usually there is none. Then nothing is locked, and not all events are read.
+    if (!(this.#db.prepare(IS_LATE).get(limit, limit) as { late: number }).late) return;
     this.#db
       .prepare(
         `UPDATE restive_inbox SET due_at = min(due_at, ?), leased_until = min(leased_until, ?)
        WHERE state = 'pending' AND (due_at > ? OR leased_until > ?)`,
       )
       .run(now, now + leaseMs, limit, limit);
+  }
+
+  /** In a store that is not shared, all times are of its own clock. */
+  #limitNowAndThen(now: number, leaseMs: number): void {
+    if (!this.#isShared || performance.now() < this.#limitAt) return;
+    this.#limitTimes(now, leaseMs);
+    this.#limitAt = performance.now() + LIMIT_MS;
   }
 
   /** Other processes and later ones must know it. */
@@ -307,8 +326,10 @@ export class SqliteStore implements InboxStore {
     // The time in which a worker waits counts, also if the process is killed.
     this.#openTime();
     const row = this.#db.prepare(CLAIM).get(now + leaseMs, now, now, now) as Row | undefined;
-    if (!row && this.#isShared) this.#limitTimes(now, leaseMs);
-    if (!row) return undefined;
+    if (!row) {
+      this.#limitNowAndThen(now, leaseMs);
+      return undefined;
+    }
     const { id, type, body, attempts: attempt } = row;
     const stale = isBefore(row.revision ?? undefined, row.newest ?? undefined);
     return { id, type, body, attempt, stale };

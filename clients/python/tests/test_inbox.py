@@ -134,6 +134,39 @@ class Inbox(unittest.TestCase):
         self.store = SqliteInbox(self.path)
         self.assertGreater(self.store.next_due(), time.time() + 2 * 86_400)
 
+    def test_new_and_failed_events_do_not_keep_each_other_waiting(self):
+        store, now = self.store, self.store.now()
+
+        def turns(id, other):
+            """How many claims it takes until that event has its turn."""
+            for count in range(1, 20):
+                claimed = store.claim(now, 60)
+                if claimed.id == id:
+                    store.complete(id)
+                    return count
+                other(claimed.id, count)
+            self.fail(f"{id} is kept waiting")
+
+        def backlog(id, count):
+            store.complete(id)
+            self.put(f"later {count}")
+            self.put(f"later still {count}")
+
+        self.put("failed")
+        store.fail(store.claim(now, 60).id, "no", now)
+        for id in "abc":
+            self.put(id)
+        self.assertLessEqual(turns("failed", backlog), 2)
+        while claimed := store.claim(now, 60):
+            store.fail(claimed.id, "no", None)
+        for id in "def":
+            self.put(id)
+            store.fail(id, "no", now)
+        self.put("new")
+        self.assertLessEqual(turns("new", lambda id, _: store.fail(id, "no", now)), 2)
+        self.put("ahead")
+        self.assertEqual(store.claim(1, 60).id, "ahead", "new ones are due by every clock")
+
     def test_a_claim_does_not_read_the_states_of_all_resources(self):
         self.put("a")
         plan = plans(self.store, lambda: self.store.claim(time.time(), 60))

@@ -119,7 +119,7 @@ export interface Entry extends Order {
 export class MemoryStore implements InboxStore {
   protected readonly entries = new Map<string, Entry>();
   protected readonly settings = new Map<string, string>();
-  /** Ids of pending events in the order of their arrival. */
+  /** Ids of pending events in the order of their arrival, or of their last failure. */
   readonly #pending = new Set<string>();
   /** Resources with an event in progress, and when its lease ends. */
   readonly #busy = new Map<string, { id: string; until: number }>();
@@ -244,11 +244,13 @@ export class MemoryStore implements InboxStore {
     if (!entry || entry.state === "done") return;
     this.#free(entry);
     entry.error = error;
+    const wasPending = this.#pending.delete(id);
     if (retryAt === undefined) {
       entry.state = "dead";
-      this.#pending.delete(id);
     } else {
       entry.dueAt = retryAt;
+      // Behind the others, which would wait for it if it always fails.
+      if (wasPending) this.#pending.add(id);
     }
   }
 

@@ -64,6 +64,37 @@ for (const kind of Object.keys(STORES)) {
     await store.close?.();
   });
 
+  test(`${kind} store: new and failed events wait for each other in turn`, deadline, async () => {
+    const store = await STORES[kind]();
+    const now = store.now() + 1_000;
+    /** Claims until that event has its turn. */
+    const untilTurn = async (id, other) => {
+      for (let count = 1; count < 20; count += 1) {
+        const claimed = await store.claim(now, 60_000);
+        if (claimed.id === id) return await store.complete(id);
+        await other(claimed.id, count);
+      }
+      assert.fail(`${id} is kept waiting`);
+    };
+    await store.put(newEvent("failed"));
+    await store.fail((await store.claim(now, 60_000)).id, "no", now);
+    for (const id of ["a", "b", "c"]) await store.put(newEvent(id));
+    await untilTurn("failed", async (id, count) => {
+      await store.complete(id);
+      for (const name of ["later", "later still"]) await store.put(newEvent(`${name} ${count}`));
+    });
+    for (let found; (found = await store.claim(now, 60_000)); ) await store.complete(found.id);
+    for (const id of ["d", "e", "f"]) {
+      await store.put(newEvent(id));
+      await store.fail(id, "no", now);
+    }
+    await store.put(newEvent("new"));
+    await untilTurn("new", (id) => store.fail(id, "no", now));
+    await store.put(newEvent("ahead"));
+    assert.equal((await store.claim(1, 60_000)).id, "ahead", "new ones are due by every clock");
+    await store.close?.();
+  });
+
   test(`${kind} store: an old retry is marked or skipped`, deadline, async () => {
     for (const stale of ["deliver", "skip"]) {
       const store = await STORES[kind]();

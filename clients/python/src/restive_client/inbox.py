@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Literal, Protocol, TypeGuard
+from typing import IO, Literal, Optional, Protocol, TypeGuard
 
 from ._order import is_before, order_of
 
@@ -44,6 +44,8 @@ MAX_DELAY_SECONDS = REMEMBER_SECONDS
 #: How often the idle workers of a shared inbox look for times that a wrong clock has written.
 LIMIT_SECONDS = 60.0
 
+#: What a claim returns, see ``_CLAIM``.
+Row = tuple[str, str, str, int, Optional[str], Optional[str]]
 Put = Literal["stored", "known", "different"]
 
 
@@ -146,14 +148,17 @@ END;
 """
 
 #: The first event that is due and whose resource has none in progress. Those of a busy resource are
-#: passed by the index alone, however many they are. The `+`: for a column of a row that is returned,
+#: passed by the index alone, however many they are. New events are due at 0, so that no clock hides
+#: them; the second parameter can leave them out. The `+`: for a column of a row that is returned,
 #: SQLite does not use the primary key, and reads all of `restive_newest`.
 _CLAIM = """
 UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
   SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
-  WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
-    SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
-    WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+  WHERE state = 'pending' AND due_at > ? AND due_at <= ?
+    AND (resource IS NULL OR resource NOT IN (
+      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending'
+        AND resource IS NOT NULL))
     AND leased_until <= ?
   ORDER BY due_at, number LIMIT 1)
 RETURNING id, type, body, attempts, revision, (
@@ -238,7 +243,8 @@ class SqliteInbox:
         self._begin = time.time() - self._opened
         self._longest_delay = DEFAULT_LONGEST_SECONDS
         self._limit_times(self._db, self.now(), 0.0)
-        #: When an idle worker does that again.
+        self._is_turn_of_failed = False
+        #: When an idle worker limits the times again.
         self._limit_at = 0.0
 
     def _require_own_process(self) -> None:
@@ -355,7 +361,7 @@ class SqliteInbox:
         with self._use() as db:
             # The time in which a worker waits counts, also if the process is killed.
             self._open_time(db)
-            rows = db.execute(_CLAIM, (now + lease, now, now, now)).fetchall()
+            rows = self._claim(db, now, lease)
             if not rows and self._is_shared and time.monotonic() >= self._limit_at:
                 self._limit_times(db, now, lease)
                 self._limit_at = time.monotonic() + LIMIT_SECONDS
@@ -363,6 +369,17 @@ class SqliteInbox:
             return None
         id, type, body, attempt, revision, newest = rows[0]
         return QueuedEvent(id, type, body, attempt, is_before(revision, newest))
+
+    def _claim(self, db: sqlite3.Connection, now: float, lease: float) -> list[Row]:
+        """By the due time, new events first. But after a new one, a failed one has its turn:
+        otherwise it would wait as long as new ones come."""
+        rows: list[Row] = []
+        if self._is_turn_of_failed:
+            rows = db.execute(_CLAIM, (now + lease, 0, now, now, now)).fetchall()
+        if not rows:
+            rows = db.execute(_CLAIM, (now + lease, -1, now, now, now)).fetchall()
+        self._is_turn_of_failed = bool(rows) and rows[0][3] == 1
+        return rows
 
     def complete(self, id: str) -> None:
         with self._use() as db:

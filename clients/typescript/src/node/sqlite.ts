@@ -69,15 +69,18 @@ const ORDER = `
 
 /**
  * The first event that is due and whose resource has none in progress. Those of a busy resource are
- * passed by the index alone, however many they are. The `+`: for a column of a row that is returned,
+ * passed by the index alone, however many they are. New events are due at 0, so that no clock hides
+ * them; the second parameter can leave them out. The `+`: for a column of a row that is returned,
  * SQLite does not use the primary key, and reads all of `restive_newest`.
  */
 const CLAIM = `
   UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
     SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
-    WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
-      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
-      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+    WHERE state = 'pending' AND due_at > ? AND due_at <= ?
+      AND (resource IS NULL OR resource NOT IN (
+        SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+        WHERE leased_until > 0 AND leased_until > ? AND state = 'pending'
+          AND resource IS NOT NULL))
       AND leased_until <= ?
     ORDER BY due_at, number LIMIT 1)
   RETURNING id, type, body, attempts, revision, (
@@ -133,6 +136,7 @@ export class SqliteStore implements InboxStore {
   readonly #clock = steadyClock();
   #longestDelay = DEFAULT_LONGEST_MS;
   #limitAt = 0;
+  #isTurnOfFailed = false;
   readonly #opened = performance.now();
   #openedAt: number;
 
@@ -325,7 +329,7 @@ export class SqliteStore implements InboxStore {
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
     // The time in which a worker waits counts, also if the process is killed.
     this.#openTime();
-    const row = this.#db.prepare(CLAIM).get(now + leaseMs, now, now, now) as Row | undefined;
+    const row = this.#claim(now, leaseMs);
     if (!row) {
       this.#limitNowAndThen(now, leaseMs);
       return undefined;
@@ -333,6 +337,18 @@ export class SqliteStore implements InboxStore {
     const { id, type, body, attempts: attempt } = row;
     const stale = isBefore(row.revision ?? undefined, row.newest ?? undefined);
     return { id, type, body, attempt, stale };
+  }
+
+  /**
+   * By the due time, new events first. But after a new one, a failed one has its turn: otherwise it
+   * would wait as long as new ones come.
+   */
+  #claim(now: number, leaseMs: number): Row | undefined {
+    const claim = this.#db.prepare(CLAIM);
+    const after = (due: number) => claim.get(now + leaseMs, due, now, now, now) as Row | undefined;
+    const row = (this.#isTurnOfFailed ? after(0) : undefined) ?? after(-1);
+    this.#isTurnOfFailed = row?.attempts === 1;
+    return row;
   }
 
   async complete(id: string): Promise<void> {

@@ -125,6 +125,8 @@ export class MemoryStore implements InboxStore {
   readonly #busy = new Map<string, { id: string; until: number }>();
   /** The event with the newest processed state of each resource. */
   readonly #newest = new Map<string, Entry>();
+  /** When the next event is due, by the last walk over all of them; 0 after a change. */
+  #nextDue = 0;
   readonly #clock = steadyClock();
 
   now(): number {
@@ -168,12 +170,19 @@ export class MemoryStore implements InboxStore {
 
   protected enqueue(id: string): void {
     if (this.entries.get(id)?.state === "pending") this.#pending.add(id);
+    this.#nextDue = 0;
   }
 
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
+    // An idle worker asks every second, however many wait.
+    if (this.#nextDue > now) return undefined;
+    let next = Infinity;
     for (const id of this.#pending) {
       const entry = this.entries.get(id) as Entry;
-      if (entry.dueAt > now || this.#busyUntil(entry) > now) continue;
+      const at = this.#dueAt(entry);
+      next = Math.min(next, at);
+      if (at > now) continue;
+      this.#nextDue = 0;
       entry.dueAt = now + leaseMs;
       entry.attempts += 1;
       const { type, body = "", attempts, resource = "", revision } = entry;
@@ -181,15 +190,18 @@ export class MemoryStore implements InboxStore {
       const stale = isBefore(revision, this.#newest.get(resource)?.revision);
       return { id, type, body, attempt: attempts, stale };
     }
+    this.#nextDue = next;
     return undefined;
   }
 
-  #busyUntil({ resource = "" }: Entry): number {
-    return this.#busy.get(resource)?.until ?? 0;
+  /** Not while another event of its resource is in progress. */
+  #dueAt({ dueAt, resource = "" }: Entry): number {
+    return Math.max(dueAt, this.#busy.get(resource)?.until ?? 0);
   }
 
   /** Lets `claim` take another event of the resource. */
   #free({ id, resource = "" }: Entry): void {
+    this.#nextDue = 0;
     if (this.#busy.get(resource)?.id === id) this.#busy.delete(resource);
   }
 
@@ -255,13 +267,14 @@ export class MemoryStore implements InboxStore {
   }
 
   async nextDue(): Promise<number | undefined> {
-    let next: number | undefined;
-    for (const id of this.#pending) {
-      const entry = this.entries.get(id) as Entry;
-      const at = Math.max(entry.dueAt, this.#busyUntil(entry));
-      if (next === undefined || at < next) next = at;
+    if (this.#nextDue === 0) {
+      let next = Infinity;
+      for (const id of this.#pending) {
+        next = Math.min(next, this.#dueAt(this.entries.get(id) as Entry));
+      }
+      this.#nextDue = next;
     }
-    return next;
+    return this.#nextDue === Infinity ? undefined : this.#nextDue;
   }
 
   async counts(): Promise<InboxCounts> {
@@ -288,7 +301,7 @@ export class MemoryStore implements InboxStore {
     entry.state = "pending";
     entry.attempts = 0;
     entry.dueAt = 0;
-    this.#pending.add(id);
+    this.enqueue(id);
     return true;
   }
 

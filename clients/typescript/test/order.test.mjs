@@ -124,6 +124,47 @@ for (const kind of Object.keys(STORES)) {
   });
 }
 
+for (const kind of Object.keys(STORES).filter((kind) => kind !== "sqlite")) {
+  test(`${kind} store: an idle worker does not walk over what waits`, deadline, async () => {
+    const store = await STORES[kind]();
+    const due = store.now() + 600_000;
+    for (let number = 0; number < 100; number += 1) {
+      await store.put(changed(`${number}`, `${number % 10}`, 1));
+      await store.fail(`${number}`, "no", due + number);
+    }
+    let reads = 0;
+    const { entries } = store;
+    const { get } = entries;
+    entries.get = (id) => ((reads += 1), get.call(entries, id));
+    const claim = async (at) => (await store.claim(at, 1_000))?.id;
+    for (let count = 0; count < 20; count += 1) {
+      assert.equal(await claim(due - 1), undefined);
+      assert.equal(await store.nextDue(), due);
+    }
+    assert.ok(reads <= 100, `${reads} reads`);
+    // What changes is seen at once.
+    assert.equal(await claim(due), "0", "it is due");
+    assert.equal(await claim(due), undefined);
+    assert.equal(await store.nextDue(), due + 1);
+    await store.put(newEvent("new"));
+    assert.equal(await store.nextDue(), 0);
+    assert.equal(await claim(due), "new");
+    assert.equal(await claim(due), undefined);
+    await store.fail("new", "no", due - 1);
+    assert.equal(await store.nextDue(), due - 1);
+    assert.equal(await claim(due), "new");
+    await store.fail("new", "never", undefined);
+    assert.equal(await claim(due), undefined);
+    await store.retry("new");
+    assert.equal(await claim(due), "new");
+    assert.equal(await claim(due + 10), "1");
+    assert.equal(await claim(due + 999), "2", "the resource of the first is busy");
+    await store.complete("0");
+    assert.equal(await store.nextDue(), due + 3);
+    await store.close?.();
+  });
+}
+
 for (const kind of Object.keys(STORES).filter((kind) => kind !== "memory")) {
   test(`${kind} store: the newest state of a resource survives the process`, deadline, async () => {
     const place = folder();

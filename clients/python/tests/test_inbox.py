@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,8 @@ import time
 import unittest
 from unittest import mock
 
-from harness import eventually
+from harness import changed, eventually
+from restive_client import inbox as module
 from restive_client.receiver import AsyncWorker, SqliteInbox, Worker
 
 OPEN = """
@@ -20,6 +22,20 @@ store = SqliteInbox(sys.argv[1], shared=sys.argv[2] == "shared")
 print("open", flush=True)
 time.sleep(60 if sys.argv[3:] else 0)
 """
+
+
+def plans(store, action):
+    """How SQLite runs the statements of the action, as one text."""
+    statements = []
+    store._db.set_trace_callback(statements.append)
+    action()
+    store._db.set_trace_callback(None)
+    lines = []
+    for statement in statements:
+        if statement.startswith("--") or "restive_settings" in statement:
+            continue  # A part of a trigger, or a setting.
+        lines.extend(row[3] for row in store._db.execute(f"EXPLAIN QUERY PLAN {statement}"))
+    return "\n".join(lines)
 
 
 def in_fork(action):
@@ -117,6 +133,90 @@ class Inbox(unittest.TestCase):
         self.store.close()
         self.store = SqliteInbox(self.path)
         self.assertGreater(self.store.next_due(), time.time() + 2 * 86_400)
+
+    def test_new_and_failed_events_do_not_keep_each_other_waiting(self):
+        store, now = self.store, self.store.now()
+
+        def turns(id, other):
+            """How many claims it takes until that event has its turn."""
+            for count in range(1, 20):
+                claimed = store.claim(now, 60)
+                if claimed.id == id:
+                    store.complete(id)
+                    return count
+                other(claimed.id, count)
+            self.fail(f"{id} is kept waiting")
+
+        def backlog(id, count):
+            store.complete(id)
+            self.put(f"later {count}")
+            self.put(f"later still {count}")
+
+        self.put("failed")
+        store.fail(store.claim(now, 60).id, "no", now)
+        for id in "abc":
+            self.put(id)
+        self.assertLessEqual(turns("failed", backlog), 2)
+        while claimed := store.claim(now, 60):
+            store.fail(claimed.id, "no", None)
+        for id in "def":
+            self.put(id)
+            store.fail(id, "no", now)
+        self.put("new")
+        self.assertLessEqual(turns("new", lambda id, _: store.fail(id, "no", now)), 2)
+        self.put("ahead")
+        self.assertEqual(store.claim(1, 60).id, "ahead", "new ones are due by every clock")
+
+    def test_a_claim_does_not_read_the_states_of_all_resources(self):
+        self.put("a")
+        plan = plans(self.store, lambda: self.store.claim(time.time(), 60))
+        self.assertRegex(plan, "SEARCH .*newest")
+        self.assertNotRegex(plan, "SCAN .*newest")
+
+    def test_an_idle_worker_of_a_shared_inbox_reads_little_and_writes_nothing(self):
+        self.store.close()
+        self.store = SqliteInbox(self.path, shared=True)
+        for number in range(20):
+            self.put(f"{number}")
+            self.store.fail(f"{number}", "no", time.time() + 600)
+        passed, statements, monotonic = 0, [], time.monotonic
+        self.store._db.set_trace_callback(statements.append)
+        with mock.patch("time.monotonic", lambda: monotonic() + passed):
+            for passed in (0, 1, 2, 59, 61, 62):
+                self.assertIsNone(self.store.claim(time.time(), 60))
+            changes = [one for one in statements if "SET due_at" in one]
+            checks = [one for one in statements if "SELECT EXISTS" in one]
+            self.assertEqual((len(changes), len(checks)), (0, 2))
+            passed = 122
+            plan = plans(self.store, lambda: self.store.claim(time.time(), 60))
+            self.assertNotRegex(plan, r"SCAN (TABLE )?restive_inbox(?! USING)")
+            ahead = time.time() + 365 * 86_400
+            self.store._db.execute("UPDATE restive_inbox SET due_at = ? WHERE id = '7'", (ahead,))
+            passed = 183
+            self.assertIsNone(self.store.claim(time.time(), 60))
+            self.assertEqual(self.store.claim(time.time(), 60).id, "7", "the clock was ahead")
+
+    def test_others_write_while_many_events_are_removed(self):
+        for number in range(25):
+            body = changed(f"{number}", f"{number}", {"version": 1})
+            self.store.put(f"{number}", "t", body, "")
+            self.store.complete(f"{number}")
+        other = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+        self.addCleanup(other.close)
+        left = []
+
+        def between(_):
+            other.execute("INSERT INTO restive_settings VALUES (?, '')", (f"{len(left)}",))
+            tables = ("restive_inbox", "restive_newest")
+            left.append([other.execute(f"SELECT count(*) FROM {t}").fetchone()[0] for t in tables])
+
+        removed = []
+        with mock.patch.object(module, "PRUNE_SLICE", 10), mock.patch("time.sleep", between):
+            plan = plans(self.store, lambda: removed.append(self.store.prune(time.time() + 1)))
+        self.assertEqual(left, [[15, 25], [5, 25], [0, 15], [0, 5]])
+        self.assertEqual(removed, [25])
+        self.assertEqual(other.execute("SELECT * FROM restive_newest").fetchall(), [])
+        self.assertNotIn("SCAN restive", plan)
 
     @unittest.skipUnless(hasattr(os, "fork"), "this system has no fork")
     def test_a_forked_process_gets_an_error_and_breaks_nothing(self):

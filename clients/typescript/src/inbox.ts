@@ -119,12 +119,14 @@ export interface Entry extends Order {
 export class MemoryStore implements InboxStore {
   protected readonly entries = new Map<string, Entry>();
   protected readonly settings = new Map<string, string>();
-  /** Ids of pending events in the order of their arrival. */
+  /** Ids of pending events in the order of their arrival, or of their last failure. */
   readonly #pending = new Set<string>();
   /** Resources with an event in progress, and when its lease ends. */
   readonly #busy = new Map<string, { id: string; until: number }>();
   /** The event with the newest processed state of each resource. */
   readonly #newest = new Map<string, Entry>();
+  /** When the next event is due, by the last walk over all of them; 0 after a change. */
+  #nextDue = 0;
   readonly #clock = steadyClock();
 
   now(): number {
@@ -168,12 +170,19 @@ export class MemoryStore implements InboxStore {
 
   protected enqueue(id: string): void {
     if (this.entries.get(id)?.state === "pending") this.#pending.add(id);
+    this.#nextDue = 0;
   }
 
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
+    // An idle worker asks every second, however many wait.
+    if (this.#nextDue > now) return undefined;
+    let next = Infinity;
     for (const id of this.#pending) {
       const entry = this.entries.get(id) as Entry;
-      if (entry.dueAt > now || this.#busyUntil(entry) > now) continue;
+      const at = this.#dueAt(entry);
+      next = Math.min(next, at);
+      if (at > now) continue;
+      this.#nextDue = 0;
       entry.dueAt = now + leaseMs;
       entry.attempts += 1;
       const { type, body = "", attempts, resource = "", revision } = entry;
@@ -181,15 +190,18 @@ export class MemoryStore implements InboxStore {
       const stale = isBefore(revision, this.#newest.get(resource)?.revision);
       return { id, type, body, attempt: attempts, stale };
     }
+    this.#nextDue = next;
     return undefined;
   }
 
-  #busyUntil({ resource = "" }: Entry): number {
-    return this.#busy.get(resource)?.until ?? 0;
+  /** Not while another event of its resource is in progress. */
+  #dueAt({ dueAt, resource = "" }: Entry): number {
+    return Math.max(dueAt, this.#busy.get(resource)?.until ?? 0);
   }
 
   /** Lets `claim` take another event of the resource. */
   #free({ id, resource = "" }: Entry): void {
+    this.#nextDue = 0;
     if (this.#busy.get(resource)?.id === id) this.#busy.delete(resource);
   }
 
@@ -244,22 +256,25 @@ export class MemoryStore implements InboxStore {
     if (!entry || entry.state === "done") return;
     this.#free(entry);
     entry.error = error;
+    const wasPending = this.#pending.delete(id);
     if (retryAt === undefined) {
       entry.state = "dead";
-      this.#pending.delete(id);
     } else {
       entry.dueAt = retryAt;
+      // Behind the others, which would wait for it if it always fails.
+      if (wasPending) this.#pending.add(id);
     }
   }
 
   async nextDue(): Promise<number | undefined> {
-    let next: number | undefined;
-    for (const id of this.#pending) {
-      const entry = this.entries.get(id) as Entry;
-      const at = Math.max(entry.dueAt, this.#busyUntil(entry));
-      if (next === undefined || at < next) next = at;
+    if (this.#nextDue === 0) {
+      let next = Infinity;
+      for (const id of this.#pending) {
+        next = Math.min(next, this.#dueAt(this.entries.get(id) as Entry));
+      }
+      this.#nextDue = next;
     }
-    return next;
+    return this.#nextDue === Infinity ? undefined : this.#nextDue;
   }
 
   async counts(): Promise<InboxCounts> {
@@ -286,7 +301,7 @@ export class MemoryStore implements InboxStore {
     entry.state = "pending";
     entry.attempts = 0;
     entry.dueAt = 0;
-    this.#pending.add(id);
+    this.enqueue(id);
     return true;
   }
 

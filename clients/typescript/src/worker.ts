@@ -42,7 +42,10 @@ export interface WorkerOptions {
    * with `context.stale`. `skip`: it does not, and they are done. Right for a copy of the resource.
    */
   stale?: "deliver" | "skip";
-  /** Called after each failed attempt. Default: writes a line with `console.error`. */
+  /**
+   * Called after each failed attempt, before the store has the result, and when the store refuses a
+   * result, which is then written again. Default: writes a line with `console.error`.
+   */
   onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
 }
 
@@ -59,6 +62,11 @@ const IDLE_MS = 1_000;
 const MAX_ERROR_CHARS = 1_000;
 /** Pause before a result that the store did not take is written again. */
 const STORE_RETRY_MS = 1_000;
+/**
+ * How long events are handled before timers and requests of the process have their turn. A store
+ * and a handler that wait for nothing would keep it from them while a backlog lasts.
+ */
+const TURN_MS = 10;
 
 export class Worker {
   readonly #store: InboxStore;
@@ -102,7 +110,7 @@ export class Worker {
     if (!event || this.#running.has(event.id)) return false;
     this.#running.add(event.id);
     try {
-      await this.#handle(event);
+      await this.#write(event, await this.#result(event));
     } finally {
       this.#running.delete(event.id);
     }
@@ -113,25 +121,30 @@ export class Worker {
     return this.#store.now?.() ?? Date.now();
   }
 
-  async #handle(event: QueuedEvent): Promise<void> {
-    if (event.stale && this.#options.stale === "skip") return await this.#complete(event);
+  /** Calls the handler. Returns what writes the result to the store. */
+  async #result(event: QueuedEvent): Promise<() => Promise<void>> {
+    const done = () => this.#store.complete(event.id);
+    if (event.stale && this.#options.stale === "skip") return done;
     try {
       if (event.attempt > this.#options.retries.length + 1) {
         throw new Error("the process ended during the last attempt");
       }
       await this.#call(event);
     } catch (error) {
-      return await this.#failed(event, error);
+      return this.#failed(event, error);
     }
-    await this.#complete(event);
+    return done;
   }
 
-  /** Repeats it: an event that was handled must not be handled again because the disk is full. */
-  async #complete(event: QueuedEvent): Promise<void> {
+  /**
+   * Repeats it: because the disk is full, an event that was handled must not be handled again, and
+   * one that has failed must not wait until its lease ends.
+   */
+  async #write(event: QueuedEvent, result: () => Promise<void>): Promise<void> {
     const { signal } = this.#stop;
     for (;;) {
       try {
-        return await this.#store.complete(event.id);
+        return await result();
       } catch (error) {
         if (signal.aborted) throw error;
         this.#report(error, event, false);
@@ -142,7 +155,12 @@ export class Worker {
 
   async #loop(): Promise<void> {
     const { signal } = this.#stop;
+    let turn = performance.now();
     while (!signal.aborted) {
+      if (performance.now() - turn >= TURN_MS) {
+        await nextTurn();
+        turn = performance.now();
+      }
       let busy = false;
       try {
         busy = await this.once();
@@ -177,12 +195,13 @@ export class Worker {
     });
   }
 
-  async #failed(event: QueuedEvent, error: unknown): Promise<void> {
+  /** Reports it: the store may refuse the result for long. */
+  #failed(event: QueuedEvent, error: unknown): () => Promise<void> {
     const delay = this.#options.retries[event.attempt - 1];
     const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
     const retryAt = delay === undefined ? undefined : this.#now() + delay;
-    await this.#store.fail(event.id, text, retryAt);
     this.#report(error, event, delay === undefined);
+    return () => this.#store.fail(event.id, text, retryAt);
   }
 
   #report(error: unknown, event: QueuedEvent, dead: boolean): void {
@@ -199,6 +218,11 @@ function print(error: unknown, { type, id, attempt }: QueuedEvent, dead: boolean
   // Not the error itself: what it has besides may be a request with its credentials.
   const text = (error as Error)?.stack ?? String(error);
   console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}: ${text}`);
+}
+
+/** Browsers have no `setImmediate`, and make a timer some milliseconds late. */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => (globalThis.setImmediate ?? setTimeout)(resolve));
 }
 
 /** Whether it resolves or rejects within the time. */

@@ -64,6 +64,37 @@ for (const kind of Object.keys(STORES)) {
     await store.close?.();
   });
 
+  test(`${kind} store: new and failed events wait for each other in turn`, deadline, async () => {
+    const store = await STORES[kind]();
+    const now = store.now() + 1_000;
+    /** Claims until that event has its turn. */
+    const untilTurn = async (id, other) => {
+      for (let count = 1; count < 20; count += 1) {
+        const claimed = await store.claim(now, 60_000);
+        if (claimed.id === id) return await store.complete(id);
+        await other(claimed.id, count);
+      }
+      assert.fail(`${id} is kept waiting`);
+    };
+    await store.put(newEvent("failed"));
+    await store.fail((await store.claim(now, 60_000)).id, "no", now);
+    for (const id of ["a", "b", "c"]) await store.put(newEvent(id));
+    await untilTurn("failed", async (id, count) => {
+      await store.complete(id);
+      for (const name of ["later", "later still"]) await store.put(newEvent(`${name} ${count}`));
+    });
+    for (let found; (found = await store.claim(now, 60_000)); ) await store.complete(found.id);
+    for (const id of ["d", "e", "f"]) {
+      await store.put(newEvent(id));
+      await store.fail(id, "no", now);
+    }
+    await store.put(newEvent("new"));
+    await untilTurn("new", (id) => store.fail(id, "no", now));
+    await store.put(newEvent("ahead"));
+    assert.equal((await store.claim(1, 60_000)).id, "ahead", "new ones are due by every clock");
+    await store.close?.();
+  });
+
   test(`${kind} store: an old retry is marked or skipped`, deadline, async () => {
     for (const stale of ["deliver", "skip"]) {
       const store = await STORES[kind]();
@@ -90,6 +121,47 @@ for (const kind of Object.keys(STORES)) {
     }
     const wrong = { stale: "Skip" };
     assert.throws(() => new Worker(new MemoryStore(), () => undefined, wrong), TypeError);
+  });
+}
+
+for (const kind of Object.keys(STORES).filter((kind) => kind !== "sqlite")) {
+  test(`${kind} store: an idle worker does not walk over what waits`, deadline, async () => {
+    const store = await STORES[kind]();
+    const due = store.now() + 600_000;
+    for (let number = 0; number < 100; number += 1) {
+      await store.put(changed(`${number}`, `${number % 10}`, 1));
+      await store.fail(`${number}`, "no", due + number);
+    }
+    let reads = 0;
+    const { entries } = store;
+    const { get } = entries;
+    entries.get = (id) => ((reads += 1), get.call(entries, id));
+    const claim = async (at) => (await store.claim(at, 1_000))?.id;
+    for (let count = 0; count < 20; count += 1) {
+      assert.equal(await claim(due - 1), undefined);
+      assert.equal(await store.nextDue(), due);
+    }
+    assert.ok(reads <= 100, `${reads} reads`);
+    // What changes is seen at once.
+    assert.equal(await claim(due), "0", "it is due");
+    assert.equal(await claim(due), undefined);
+    assert.equal(await store.nextDue(), due + 1);
+    await store.put(newEvent("new"));
+    assert.equal(await store.nextDue(), 0);
+    assert.equal(await claim(due), "new");
+    assert.equal(await claim(due), undefined);
+    await store.fail("new", "no", due - 1);
+    assert.equal(await store.nextDue(), due - 1);
+    assert.equal(await claim(due), "new");
+    await store.fail("new", "never", undefined);
+    assert.equal(await claim(due), undefined);
+    await store.retry("new");
+    assert.equal(await claim(due), "new");
+    assert.equal(await claim(due + 10), "1");
+    assert.equal(await claim(due + 999), "2", "the resource of the first is busy");
+    await store.complete("0");
+    assert.equal(await store.nextDue(), due + 3);
+    await store.close?.();
   });
 }
 

@@ -103,6 +103,49 @@ test("a result that the store does not take at once is written again", deadline,
   assert.deepEqual([calls, errors], [1, ["the disk is full"]]);
 });
 
+test("a failure that the store does not take at once is written again", deadline, async () => {
+  const store = new MemoryStore();
+  await store.put(newEvent("a"));
+  const { fail } = store;
+  const times = [];
+  store.fail = async (id, error, retryAt) => {
+    times.push(retryAt);
+    if (times.length === 1) throw new Error("the database is locked");
+    return fail.call(store, id, error, retryAt);
+  };
+  const errors = [];
+  const onError = ({ message }, { id, attempt }, dead) => errors.push([message, id, attempt, dead]);
+  const handler = () => {
+    throw new Error("no");
+  };
+  const worker = new Worker(store, handler, { onError, retries: [3_600_000] }).start();
+  await eventually(() => times.length === 2, "it is written again");
+  await worker.stop();
+  assert.deepEqual(errors, [
+    ["no", "a", 1, false],
+    ["the database is locked", "a", 1, false],
+  ]);
+  assert.equal(times[0], times[1], "its delay begins when it fails");
+  assert.equal(await store.nextDue(), times[0], "it is not leased any more");
+});
+
+test("timers and requests have their turn while a backlog lasts", deadline, async () => {
+  const store = new MemoryStore();
+  let [calls, fired] = [0, 0];
+  const handler = async () => {
+    calls += 1;
+    // The backlog lasts until both have fired, or the worker has ignored them for too long.
+    if (fired < 2 && calls < 200_000) await store.put(newEvent(`${calls}`));
+  };
+  await store.put(newEvent("first"));
+  const worker = new Worker(store, handler, { concurrency: 2 }).start();
+  setTimeout(() => (fired += 1));
+  setImmediate(() => (fired += 1));
+  await eventually(async () => (await store.counts()).pending === 0, "the end of the backlog");
+  await worker.stop();
+  assert.ok(calls < 200_000, "nothing else had a turn");
+});
+
 /** A handler that does not end before it is released, and what was seen of it. */
 function slow() {
   const seen = { calls: 0, running: 0, most: 0, aborted: 0 };

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Literal, Protocol, TypeGuard
+from typing import IO, Literal, Optional, Protocol, TypeGuard
 
 from ._order import is_before, order_of
 
@@ -30,6 +30,10 @@ _OPEN_TIME = "store.open_time"
 STORE_OPEN_TIME_SECONDS = 600.0
 #: Providers wait 5 to 30 s. An answer that comes later counts as failed.
 STORE_SECONDS = 4.0
+#: Events that ``prune`` removes at once: some milliseconds, in which nothing else is stored.
+PRUNE_SLICE = 500
+#: And then lets others write, who only look now and then whether they may.
+PRUNE_PAUSE_SECONDS = 0.01
 
 #: The longest delay of a retry so far; see ``SqliteInbox._limit_times``.
 _LONGEST_DELAY = "store.longest_delay"
@@ -37,7 +41,11 @@ _LONGEST_DELAY = "store.longest_delay"
 DEFAULT_LONGEST_SECONDS = 3600.0
 #: A longer delay than ids are remembered comes from a clock that was set.
 MAX_DELAY_SECONDS = REMEMBER_SECONDS
+#: How often the idle workers of a shared inbox look for times that a wrong clock has written.
+LIMIT_SECONDS = 60.0
 
+#: What a claim returns, see ``_CLAIM``.
+Row = tuple[str, str, str, int, Optional[str], Optional[str]]
 Put = Literal["stored", "known", "different"]
 
 
@@ -124,8 +132,10 @@ DROP INDEX IF EXISTS restive_inbox_due;
 CREATE INDEX IF NOT EXISTS restive_inbox_next ON restive_inbox (due_at, number, resource)
   WHERE state = 'pending';
 CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource) WHERE leased_until > 0;
+CREATE INDEX IF NOT EXISTS restive_inbox_old ON restive_inbox (received_at) WHERE state = 'done';
 CREATE TABLE IF NOT EXISTS restive_newest (
   resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at REAL NOT NULL) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS restive_newest_old ON restive_newest (received_at);
 CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
   WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
 BEGIN
@@ -138,18 +148,22 @@ END;
 """
 
 #: The first event that is due and whose resource has none in progress. Those of a busy resource are
-#: passed by the index alone, however many they are.
+#: passed by the index alone, however many they are. New events are due at 0, so that no clock hides
+#: them; the second parameter can leave them out. The `+`: for a column of a row that is returned,
+#: SQLite does not use the primary key, and reads all of `restive_newest`.
 _CLAIM = """
 UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
   SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
-  WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
-    SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
-    WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+  WHERE state = 'pending' AND due_at > ? AND due_at <= ?
+    AND (resource IS NULL OR resource NOT IN (
+      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending'
+        AND resource IS NOT NULL))
     AND leased_until <= ?
   ORDER BY due_at, number LIMIT 1)
 RETURNING id, type, body, attempts, revision, (
   SELECT newest.revision FROM restive_newest AS newest
-  WHERE newest.resource = restive_inbox.resource)
+  WHERE newest.resource = +restive_inbox.resource)
 """
 
 #: An event waits for the one of its resource that is in progress, so those in progress are enough,
@@ -165,6 +179,25 @@ SELECT min(at) FROM (
       WHERE leased_until > 0 AND state = 'pending' AND resource IS NOT NULL))
       AND leased_until = 0
     ORDER BY due_at, number LIMIT 1))
+"""
+
+#: Whether an event is due or leased later than it can be.
+_IS_LATE = """
+SELECT EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_next
+    WHERE state = 'pending' AND due_at > ?)
+  OR EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_leased
+    WHERE leased_until > 0 AND leased_until > ? AND state = 'pending')
+"""
+
+_PRUNE = """
+DELETE FROM restive_inbox WHERE number IN (
+  SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
+  WHERE state = 'done' AND received_at < ? LIMIT ?)
+"""
+_PRUNE_NEWEST = """
+DELETE FROM restive_newest WHERE resource IN (
+  SELECT resource FROM restive_newest INDEXED BY restive_newest_old
+  WHERE received_at < ? LIMIT ?)
 """
 
 
@@ -210,6 +243,9 @@ class SqliteInbox:
         self._begin = time.time() - self._opened
         self._longest_delay = DEFAULT_LONGEST_SECONDS
         self._limit_times(self._db, self.now(), 0.0)
+        self._is_turn_of_failed = False
+        #: When an idle worker limits the times again.
+        self._limit_at = 0.0
 
     def _require_own_process(self) -> None:
         if os.getpid() != self._process:
@@ -245,6 +281,9 @@ class SqliteInbox:
         stored = min(float(row[0]), MAX_DELAY_SECONDS) if row else 0.0
         self._longest_delay = max(self._longest_delay, stored)
         limit = now + max(self._longest_delay, lease)
+        # Usually there is none. Then nothing is locked, and not all events are read.
+        if not db.execute(_IS_LATE, (limit, limit)).fetchone()[0]:
+            return
         db.execute(
             "UPDATE restive_inbox SET due_at = min(due_at, ?), leased_until = min(leased_until, ?)"
             " WHERE state = 'pending' AND (due_at > ? OR leased_until > ?)",
@@ -322,13 +361,25 @@ class SqliteInbox:
         with self._use() as db:
             # The time in which a worker waits counts, also if the process is killed.
             self._open_time(db)
-            rows = db.execute(_CLAIM, (now + lease, now, now, now)).fetchall()
-            if not rows and self._is_shared:
+            rows = self._claim(db, now, lease)
+            if not rows and self._is_shared and time.monotonic() >= self._limit_at:
                 self._limit_times(db, now, lease)
+                self._limit_at = time.monotonic() + LIMIT_SECONDS
         if not rows:
             return None
         id, type, body, attempt, revision, newest = rows[0]
         return QueuedEvent(id, type, body, attempt, is_before(revision, newest))
+
+    def _claim(self, db: sqlite3.Connection, now: float, lease: float) -> list[Row]:
+        """By the due time, new events first. But after a new one, a failed one has its turn:
+        otherwise it would wait as long as new ones come."""
+        rows: list[Row] = []
+        if self._is_turn_of_failed:
+            rows = db.execute(_CLAIM, (now + lease, 0, now, now, now)).fetchall()
+        if not rows:
+            rows = db.execute(_CLAIM, (now + lease, -1, now, now, now)).fetchall()
+        self._is_turn_of_failed = bool(rows) and rows[0][3] == 1
+        return rows
 
     def complete(self, id: str) -> None:
         with self._use() as db:
@@ -387,11 +438,19 @@ class SqliteInbox:
         age = REMEMBER_SECONDS if before is None else time.time() - before
         with self._use() as db:
             limit = self._open_time(db) - age
-            removed = db.execute(
-                "DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?", (limit,)
-            )
-            db.execute("DELETE FROM restive_newest WHERE received_at < ?", (limit,))
-        return removed.rowcount
+        removed = self._remove(_PRUNE, limit)
+        self._remove(_PRUNE_NEWEST, limit)
+        return removed
+
+    def _remove(self, statement: str, limit: float) -> int:
+        removed = 0
+        while True:
+            with self._use() as db:
+                count = db.execute(statement, (limit, PRUNE_SLICE)).rowcount
+            removed += count
+            if count < PRUNE_SLICE:
+                return removed
+            time.sleep(PRUNE_PAUSE_SECONDS)
 
     def setting(self, name: str) -> str | None:
         with self._use() as db:

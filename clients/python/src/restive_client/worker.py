@@ -50,7 +50,8 @@ AsyncHandler = Callable[[dict[str, Any], Context], Union[Awaitable[object], obje
 #: Events whose resource has a newer state already. ``deliver``: the handler gets them with
 #: ``context.stale``. ``skip``: it does not, and they are done. Right for a copy of the resource.
 Stale = Literal["deliver", "skip"]
-#: Called after each failed attempt; without one, the attempt is logged as a warning.
+#: Called after each failed attempt, before the inbox has the result, and when the inbox refuses a
+#: result, which is then written again. Without one, that is logged as a warning.
 OnError = Callable[[Exception, Union[QueuedEvent, None], bool], None]
 
 
@@ -82,12 +83,18 @@ class _Steps:
         parsed: dict[str, Any] = loads(event.body)
         return parsed
 
-    def failed(self, event: QueuedEvent, error: Exception) -> None:
+    def succeeded(self, event: QueuedEvent) -> Callable[[], None]:
+        """Returns what writes the result to the store."""
+        return lambda: self.store.complete(event.id)
+
+    def failed(self, event: QueuedEvent, error: Exception) -> Callable[[], None]:
+        """Reports it: the store may refuse the result for long. Returns what writes that."""
         at = event.attempt - 1
         dead = at >= len(self._retries)
         text = (str(error) or type(error).__name__)[:MAX_ERROR_CHARS]
-        self.store.fail(event.id, text, None if dead else self.now() + self._retries[at])
+        retry_at = None if dead else self.now() + self._retries[at]
         self.report(error, event, dead)
+        return lambda: self.store.fail(event.id, text, retry_at)
 
     def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
         # What fails in the report must not end the worker.
@@ -160,26 +167,28 @@ class Worker:
             return False
         self._running[event.id] = time.monotonic()
         try:
-            if not self._steps.skips(event):
-                self._handler(self._steps.check(event), _context(event))
-        except Exception as error:
-            self._steps.failed(event, error)
-            return True
-        except SystemExit as error:
-            # Only this thread would end, and nothing would be handled any more.
-            self._steps.failed(event, RuntimeError(f"the handler called sys.exit({error.code})"))
-            return True
+            result = self._handle(event)
         finally:
             self._running.pop(event.id, None)
-        self._complete(event)
+        self._write(event, result)
         return True
 
-    def _complete(self, event: QueuedEvent) -> None:
-        """Repeats it: an event that was handled must not be handled again because the disk is
-        full."""
+    def _handle(self, event: QueuedEvent) -> Callable[[], None]:
+        try:
+            if not self._steps.skips(event):
+                self._handler(self._steps.check(event), _context(event))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return self._steps.failed(event, _failure(error))
+        return self._steps.succeeded(event)
+
+    def _write(self, event: QueuedEvent, result: Callable[[], None]) -> None:
+        """Repeats it: because the disk is full, an event that was handled must not be handled
+        again, and one that has failed must not wait until its lease ends."""
         while True:
             try:
-                return self._steps.store.complete(event.id)
+                return result()
             except Exception as error:
                 if self._stop.is_set():
                     raise
@@ -234,9 +243,10 @@ class AsyncWorker:
         try:
             error = None if self._steps.skips(event) else await self._outcome(event)
             if error is None:
-                await self._complete(event)
+                result = self._steps.succeeded(event)
             else:
-                await asyncio.to_thread(self._steps.failed, event, error)
+                result = await asyncio.to_thread(self._steps.failed, event, error)
+            await self._write(event, result)
         finally:
             self._running.discard(event.id)
         return True
@@ -256,14 +266,13 @@ class AsyncWorker:
         if task.cancelled():
             return RuntimeError("the handler was cancelled")
         error = task.exception()
-        return error if error is None or isinstance(error, Exception) else RuntimeError(repr(error))
+        return None if error is None else _failure(error)
 
-    async def _complete(self, event: QueuedEvent) -> None:
-        """Repeats it: an event that was handled must not be handled again because the disk is
-        full."""
+    async def _write(self, event: QueuedEvent, result: Callable[[], None]) -> None:
+        """Repeats it, as that of ``Worker``."""
         while True:
             try:
-                return await asyncio.to_thread(self._steps.store.complete, event.id)
+                return await asyncio.to_thread(result)
             except Exception as error:
                 self._steps.report(error, event, False)
             await asyncio.sleep(STORE_RETRY_SECONDS)
@@ -275,7 +284,7 @@ class AsyncWorker:
                 await result
         except SystemExit as error:
             # The event loop would end, and nothing would be handled any more.
-            raise RuntimeError(f"the handler called sys.exit({error.code})") from error
+            raise _failure(error) from error
 
     async def _loop(self) -> None:
         while True:
@@ -285,6 +294,19 @@ class AsyncWorker:
             except Exception as error:
                 self._steps.report(error, None, False)
             await asyncio.sleep(wait)
+
+
+def _failure(error: BaseException) -> Exception:
+    """What a handler raised, as an error of the event. Otherwise only its thread would end, and
+    nothing would be handled any more."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, SystemExit):
+        failure = RuntimeError(f"the handler called sys.exit({error.code})")
+    else:
+        failure = RuntimeError(f"the handler raised {error!r}")
+    failure.__cause__ = error
+    return failure
 
 
 def _context(event: QueuedEvent) -> Context:

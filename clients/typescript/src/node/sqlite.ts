@@ -4,12 +4,17 @@
 import type { DeadEvent, InboxCounts, InboxStore, NewEvent, QueuedEvent } from "../inbox.js";
 import { isSame, steadyClock } from "../inbox.js";
 import { isBefore, orderOf } from "../order.js";
+import { pause } from "../retry.js";
 import { guard } from "./guard.js";
 
 /** Where the clock of the open time ended; see `#openTime`. */
 const OPEN_TIME = "store.open_time";
 /** How often that is stored. What a kill loses only keeps ids longer. */
 const STORE_OPEN_TIME_MS = 10 * 60 * 1000;
+/** Events that `prune` removes at once: some milliseconds, in which nothing else is stored. */
+const PRUNE_SLICE = 500;
+/** And then lets others write, who only look now and then whether they may. */
+const PRUNE_PAUSE_MS = 10;
 
 /** The longest delay of a retry so far, in milliseconds; see `#limitTimes`. */
 const LONGEST_DELAY = "store.longest_delay";
@@ -17,6 +22,8 @@ const LONGEST_DELAY = "store.longest_delay";
 const DEFAULT_LONGEST_MS = 3600 * 1000;
 /** As long as ids are remembered. A longer one comes from a clock that was set. */
 const MAX_DELAY_MS = 40 * 24 * 3600 * 1000;
+/** How often the idle workers of a shared store look for times that a wrong clock has written. */
+const LIMIT_MS = 60 * 1000;
 
 /** The part of a synchronous SQLite library that is needed. */
 export interface SqliteDatabase {
@@ -45,8 +52,11 @@ const ORDER = `
     WHERE state = 'pending';
   CREATE INDEX IF NOT EXISTS restive_inbox_leased ON restive_inbox (resource)
     WHERE leased_until > 0;
+  CREATE INDEX IF NOT EXISTS restive_inbox_old ON restive_inbox (received_at)
+    WHERE state = 'done';
   CREATE TABLE IF NOT EXISTS restive_newest (
     resource TEXT PRIMARY KEY, revision TEXT NOT NULL, received_at INTEGER NOT NULL) WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS restive_newest_old ON restive_newest (received_at);
   CREATE TRIGGER IF NOT EXISTS restive_inbox_done AFTER UPDATE OF state ON restive_inbox
     WHEN new.state = 'done' AND new.resource IS NOT NULL AND new.revision IS NOT NULL
   BEGIN
@@ -59,19 +69,23 @@ const ORDER = `
 
 /**
  * The first event that is due and whose resource has none in progress. Those of a busy resource are
- * passed by the index alone, however many they are.
+ * passed by the index alone, however many they are. New events are due at 0, so that no clock hides
+ * them; the second parameter can leave them out. The `+`: for a column of a row that is returned,
+ * SQLite does not use the primary key, and reads all of `restive_newest`.
  */
 const CLAIM = `
   UPDATE restive_inbox SET leased_until = ?, attempts = attempts + 1 WHERE number = (
     SELECT number FROM restive_inbox INDEXED BY restive_inbox_next
-    WHERE state = 'pending' AND due_at <= ? AND (resource IS NULL OR resource NOT IN (
-      SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
-      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending' AND resource IS NOT NULL))
+    WHERE state = 'pending' AND due_at > ? AND due_at <= ?
+      AND (resource IS NULL OR resource NOT IN (
+        SELECT resource FROM restive_inbox INDEXED BY restive_inbox_leased
+        WHERE leased_until > 0 AND leased_until > ? AND state = 'pending'
+          AND resource IS NOT NULL))
       AND leased_until <= ?
     ORDER BY due_at, number LIMIT 1)
   RETURNING id, type, body, attempts, revision, (
     SELECT newest.revision FROM restive_newest AS newest
-    WHERE newest.resource = restive_inbox.resource) AS newest`;
+    WHERE newest.resource = +restive_inbox.resource) AS newest`;
 
 /**
  * An event waits for the one of its resource that is in progress, so those in progress are enough,
@@ -89,6 +103,22 @@ const NEXT_DUE = `
         AND leased_until = 0
       ORDER BY due_at, number LIMIT 1))`;
 
+/** Whether an event is due or leased later than it can be. */
+const IS_LATE = `
+  SELECT EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_next
+      WHERE state = 'pending' AND due_at > ?)
+    OR EXISTS (SELECT 1 FROM restive_inbox INDEXED BY restive_inbox_leased
+      WHERE leased_until > 0 AND leased_until > ? AND state = 'pending') AS late`;
+
+const PRUNE = `
+  DELETE FROM restive_inbox WHERE number IN (
+    SELECT number FROM restive_inbox INDEXED BY restive_inbox_old
+    WHERE state = 'done' AND received_at < ? LIMIT ?)`;
+const PRUNE_NEWEST = `
+  DELETE FROM restive_newest WHERE resource IN (
+    SELECT resource FROM restive_newest INDEXED BY restive_newest_old
+    WHERE received_at < ? LIMIT ?)`;
+
 interface Row {
   id: string;
   type: string;
@@ -105,6 +135,8 @@ export class SqliteStore implements InboxStore {
   readonly #isShared: boolean;
   readonly #clock = steadyClock();
   #longestDelay = DEFAULT_LONGEST_MS;
+  #limitAt = 0;
+  #isTurnOfFailed = false;
   readonly #opened = performance.now();
   #openedAt: number;
 
@@ -202,12 +234,21 @@ export class SqliteStore implements InboxStore {
     const stored = Number((row.get(LONGEST_DELAY) as { value: string } | undefined)?.value) || 0;
     this.#longestDelay = Math.max(this.#longestDelay, Math.min(stored, MAX_DELAY_MS));
     const limit = now + Math.max(this.#longestDelay, leaseMs);
+    // Usually there is none. Then nothing is locked, and not all events are read.
+    if (!(this.#db.prepare(IS_LATE).get(limit, limit) as { late: number }).late) return;
     this.#db
       .prepare(
         `UPDATE restive_inbox SET due_at = min(due_at, ?), leased_until = min(leased_until, ?)
        WHERE state = 'pending' AND (due_at > ? OR leased_until > ?)`,
       )
       .run(now, now + leaseMs, limit, limit);
+  }
+
+  /** In a store that is not shared, all times are of its own clock. */
+  #limitNowAndThen(now: number, leaseMs: number): void {
+    if (!this.#isShared || performance.now() < this.#limitAt) return;
+    this.#limitTimes(now, leaseMs);
+    this.#limitAt = performance.now() + LIMIT_MS;
   }
 
   /** Other processes and later ones must know it. */
@@ -288,12 +329,26 @@ export class SqliteStore implements InboxStore {
   async claim(now: number, leaseMs: number): Promise<QueuedEvent | undefined> {
     // The time in which a worker waits counts, also if the process is killed.
     this.#openTime();
-    const row = this.#db.prepare(CLAIM).get(now + leaseMs, now, now, now) as Row | undefined;
-    if (!row && this.#isShared) this.#limitTimes(now, leaseMs);
-    if (!row) return undefined;
+    const row = this.#claim(now, leaseMs);
+    if (!row) {
+      this.#limitNowAndThen(now, leaseMs);
+      return undefined;
+    }
     const { id, type, body, attempts: attempt } = row;
     const stale = isBefore(row.revision ?? undefined, row.newest ?? undefined);
     return { id, type, body, attempt, stale };
+  }
+
+  /**
+   * By the due time, new events first. But after a new one, a failed one has its turn: otherwise it
+   * would wait as long as new ones come.
+   */
+  #claim(now: number, leaseMs: number): Row | undefined {
+    const claim = this.#db.prepare(CLAIM);
+    const after = (due: number) => claim.get(now + leaseMs, due, now, now, now) as Row | undefined;
+    const row = (this.#isTurnOfFailed ? after(0) : undefined) ?? after(-1);
+    this.#isTurnOfFailed = row?.attempts === 1;
+    return row;
   }
 
   async complete(id: string): Promise<void> {
@@ -352,11 +407,18 @@ export class SqliteStore implements InboxStore {
   /** Compares ages, not times: the clock of the machine may have been wrong when they arrived. */
   async prune(before: number): Promise<number> {
     const limit = this.#openTime() - (Date.now() - before);
-    const { changes } = this.#db
-      .prepare("DELETE FROM restive_inbox WHERE state = 'done' AND received_at < ?")
-      .run(limit);
-    this.#db.prepare("DELETE FROM restive_newest WHERE received_at < ?").run(limit);
-    return Number(changes);
+    const removed = await this.#remove(PRUNE, limit);
+    await this.#remove(PRUNE_NEWEST, limit);
+    return removed;
+  }
+
+  async #remove(statement: string, limit: number): Promise<number> {
+    for (let removed = 0; ; ) {
+      const { changes } = this.#db.prepare(statement).run(limit, PRUNE_SLICE);
+      removed += Number(changes);
+      if (Number(changes) < PRUNE_SLICE) return removed;
+      await pause(PRUNE_PAUSE_MS);
+    }
   }
 
   async setting(name: string): Promise<string | undefined> {

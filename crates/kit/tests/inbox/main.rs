@@ -204,6 +204,26 @@ fn the_operator_can_give_up_an_event() {
 }
 
 #[test]
+fn every_event_is_counted_once() {
+    let place = Place::default();
+    let inbox = place.open();
+    for id in ["evt_processed", "evt_dead", "evt_dropped", "evt_retrying", "evt_pending"] {
+        inbox.accept_blocking(event(id)).unwrap();
+    }
+    inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
+    change(
+        &place,
+        "UPDATE events SET state = 2 WHERE id = 'evt_dead';
+         UPDATE events SET attempts = 1 WHERE id = 'evt_retrying';
+         INSERT INTO events (id, digest, received, due, state) VALUES ('evt_stale', '', 0, 0, 3);",
+    );
+    assert!(block_on(inbox.give_up("evt_dropped")).unwrap());
+    let stats = block_on(inbox.stats()).unwrap();
+    let ended = (stats.processed, stats.skipped, stats.dead);
+    assert_eq!((stats.pending, stats.retrying, ended), (2, 1, (1, 2, 1)), "{stats:?}");
+}
+
+#[test]
 fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
     let place = Place::default();
     let inbox = place.open();

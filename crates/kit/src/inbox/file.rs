@@ -168,9 +168,9 @@ pub(super) fn store(
 
 /// Where an event stands among those that are pending: by the time of its next attempt, then by its
 /// number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    due: i64,
+    pub due: i64,
     pub number: i64,
 }
 
@@ -203,25 +203,6 @@ pub(super) fn due(
         }
     }
     Ok(None)
-}
-
-/// The first pending event of a resource behind a place, up to another place.
-pub(super) fn next_of(
-    file: &Connection,
-    resource: &str,
-    after: Place,
-    upto: Place,
-) -> rusqlite::Result<Option<Place>> {
-    let mut select = file.prepare_cached(
-        "SELECT due, number FROM events
-         WHERE state = 0 AND resource = ?1
-             AND due >= ?2 AND (due > ?2 OR number > ?3)
-             AND due <= ?4 AND (due < ?4 OR number <= ?5)
-         ORDER BY due, number LIMIT 1",
-    )?;
-    let places = params![resource, after.due, after.number, upto.due, upto.number];
-    let place = |row: &Row<'_>| Ok(Place { due: row.get(0)?, number: row.get(1)? });
-    select.query_row(places, place).optional()
 }
 
 /// An event as a worker gets it.

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use restive_kit::event::Received;
@@ -70,6 +71,24 @@ fn about(id: &str, resource: &str, version: Option<u32>) -> Received {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.unwrap() })
+}
+
+/// In this order, with shared commits.
+fn accept_all(inbox: &Inbox, events: impl Iterator<Item = Received>) {
+    block_on(async {
+        let mut accepting = Vec::new();
+        for event in events {
+            let mut one = Box::pin(inbox.accept(event));
+            // The first poll puts it in the queue.
+            match std::future::poll_fn(|cx| Poll::Ready(one.as_mut().poll(cx))).await {
+                Poll::Ready(accepted) => assert_eq!(accepted.unwrap(), Accepted::New),
+                Poll::Pending => accepting.push(one),
+            }
+        }
+        for one in accepting {
+            one.await.unwrap();
+        }
+    });
 }
 
 #[track_caller]
@@ -278,18 +297,10 @@ fn a_long_queue_of_one_resource_keeps_no_other_event_waiting() {
     const HOT: usize = 5_000;
     let place = Place::default();
     let inbox = place.open();
-    let accept = |events: Vec<Received>| {
-        let accepting: Vec<_> = events.into_iter().map(|event| inbox.accept(event)).collect();
-        block_on(async {
-            for one in accepting {
-                one.await.unwrap();
-            }
-        });
-    };
-    accept((0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None)).collect());
+    accept_all(&inbox, (0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None)));
     let hanging = inbox.next_blocking(in_time()).unwrap();
     assert_eq!(hanging.id, "evt_hot_0");
-    accept((0..20).map(|number| about(&format!("evt_{number}"), "none", None)).collect());
+    accept_all(&inbox, (0..20).map(|number| event(&format!("evt_{number}"))));
     for number in 0..20 {
         let other = inbox.next_blocking(in_time()).unwrap();
         assert_eq!(other.id, format!("evt_{number}"));
@@ -306,6 +317,31 @@ fn a_long_queue_of_one_resource_keeps_no_other_event_waiting() {
     seen.retain(|id| id != "evt_hot_0");
     let ordered = (1..HOT).map(|number| format!("evt_hot_{number}"));
     assert_eq!(seen, ordered.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_resource_has_its_turn_behind_a_long_queue_of_another() {
+    const HOT: usize = 5_000;
+    let place = Place::default();
+    let inbox = place.open();
+    let quiet = |numbers: std::ops::Range<usize>| {
+        numbers.map(|number| about(&format!("evt_{number}"), "quiet", None))
+    };
+    let hot = (0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None));
+    accept_all(&inbox, quiet(0..2).chain(hot).chain(quiet(2..4)));
+    let first = inbox.next_blocking(in_time()).unwrap();
+    let hanging = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((&*first.id, &*hanging.id), ("evt_0", "evt_hot_0"));
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert!(inbox.next_blocking(soon).is_none(), "both are busy");
+    first.done_blocking().unwrap();
+    for id in ["evt_1", "evt_2", "evt_3"] {
+        let next = inbox.next_blocking(in_time()).unwrap();
+        assert_eq!(next.id, id);
+        next.done_blocking().unwrap();
+    }
+    hanging.done_blocking().unwrap();
+    assert_eq!(inbox.next_blocking(in_time()).unwrap().id, "evt_hot_1");
 }
 
 #[test]

@@ -11,12 +11,12 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
+use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use restive_kit::event::Received;
 use restive_kit::inbox::{
-    Accepted, Event, Failure, Filter, Inbox, Options, OutOfOrder, Retry, State,
+    Accepted, Error, Event, Failure, Filter, Inbox, Options, OutOfOrder, Retry, State,
 };
 use tempfile::TempDir;
 
@@ -660,6 +660,52 @@ fn a_file_of_another_program_is_refused() {
     assert_eq!(refused.to_string(), "the file is a database of another program");
     std::fs::write(place.path(), "no database at all, but long enough to have a head").unwrap();
     assert!(Inbox::open(&place.path(), quick()).is_err());
+}
+
+/// Ends the thread that wakes it.
+struct Fatal;
+
+impl Wake for Fatal {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of this test");
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_when_the_writer_panics() {
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    let worker = std::thread::spawn({
+        let inbox = inbox.clone();
+        move || inbox.next_blocking(in_time()).is_none()
+    });
+    // The result waits for the lock of the file, so that its waker is there when it is answered;
+    // the others are queued behind it.
+    let file = rusqlite::Connection::open(place.path()).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut done = Box::pin(lease.done());
+    let waker = Arc::new(Fatal).into();
+    assert!(done.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    block_on(async {
+        let (mut accept, mut ask) =
+            (Box::pin(inbox.accept(event("evt_2"))), Box::pin(inbox.position("name")));
+        let first = std::future::poll_fn(|cx| {
+            Poll::Ready((accept.as_mut().poll(cx).is_pending(), ask.as_mut().poll(cx).is_pending()))
+        });
+        assert_eq!(first.await, (true, true));
+        file.execute_batch("COMMIT").unwrap();
+        accept.await.unwrap_err();
+        ask.await.unwrap_err();
+        // And what comes later.
+        assert!(matches!(inbox.stats().await, Err(Error::Closed)));
+        assert!(matches!(inbox.accept(event("evt_3")).await, Err(Error::Closed)));
+        assert!(inbox.next().await.is_none());
+    });
+    assert!(worker.join().unwrap(), "the worker is told");
+    drop(inbox);
+    assert_eq!(place.open().accept_blocking(event("evt_3")).unwrap(), Accepted::New);
 }
 
 #[test]

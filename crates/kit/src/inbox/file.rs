@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Rows, params};
 
 use super::{Error, Filter, Listed, State, Stats};
 use crate::event::{Received, Revision};
@@ -61,6 +61,10 @@ CREATE TABLE conflicts (
 CREATE TABLE positions (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 ";
 
+/// For the counts: few events are skipped. To store or process an event does not write to it. Apart
+/// from the tables, because a file may have been created without it.
+const SKIPPED: &str = "CREATE INDEX IF NOT EXISTS skipped ON events (due) WHERE state IN (3, 4)";
+
 pub(super) fn open(path: &Path) -> Result<Connection, Error> {
     create(path);
     let connection = Connection::open(path)?;
@@ -88,6 +92,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, Error> {
         );
         connection.execute_batch(&tables)?;
     }
+    connection.execute_batch(SKIPPED)?;
     Ok(connection)
 }
 
@@ -163,9 +168,9 @@ pub(super) fn store(
 
 /// Where an event stands among those that are pending: by the time of its next attempt, then by its
 /// number.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    due: i64,
+    pub due: i64,
     pub number: i64,
 }
 
@@ -177,6 +182,13 @@ impl Place {
     }
 }
 
+/// Two statements: with both in one condition, SQLite reads all events of the same time again.
+const DUE_THEN: &str = "
+SELECT due, number, resource FROM events
+WHERE state = 0 AND due = ?1 AND number > ?2 ORDER BY number";
+const DUE_LATER: &str = "
+SELECT due, number, resource FROM events WHERE state = 0 AND due > ?1 ORDER BY due, number";
+
 /// Looks through pending events behind a place. `look` gets the place of each and its resource, and
 /// says whether to go on. Returns the time of the first event that is not due yet, or that of the
 /// last one that was looked at.
@@ -186,37 +198,20 @@ pub(super) fn due(
     now: i64,
     mut look: impl FnMut(Place, Option<&str>) -> bool,
 ) -> rusqlite::Result<Option<i64>> {
-    let mut select = file.prepare_cached(
-        "SELECT due, number, resource FROM events
-         WHERE state = 0 AND due >= ?1 AND (due > ?1 OR number > ?2) ORDER BY due, number",
-    )?;
-    let mut rows = select.query(params![after.due, after.number])?;
-    while let Some(row) = rows.next()? {
-        let place = Place { due: row.get(0)?, number: row.get(1)? };
-        if place.due > now || !look(place, row.get_ref(2)?.as_str_or_null()?) {
-            return Ok(Some(place.due));
+    let mut look_through = |mut rows: Rows<'_>| {
+        while let Some(row) = rows.next()? {
+            let place = Place { due: row.get(0)?, number: row.get(1)? };
+            if place.due > now || !look(place, row.get_ref(2)?.as_str_or_null()?) {
+                return Ok(Some(place.due));
+            }
         }
+        Ok(None)
+    };
+    let mut then = file.prepare_cached(DUE_THEN)?;
+    if let Some(due) = look_through(then.query(params![after.due, after.number])?)? {
+        return Ok(Some(due));
     }
-    Ok(None)
-}
-
-/// The first pending event of a resource behind a place, up to another place.
-pub(super) fn next_of(
-    file: &Connection,
-    resource: &str,
-    after: Place,
-    upto: Place,
-) -> rusqlite::Result<Option<Place>> {
-    let mut select = file.prepare_cached(
-        "SELECT due, number FROM events
-         WHERE state = 0 AND resource = ?1
-             AND due >= ?2 AND (due > ?2 OR number > ?3)
-             AND due <= ?4 AND (due < ?4 OR number <= ?5)
-         ORDER BY due, number LIMIT 1",
-    )?;
-    let places = params![resource, after.due, after.number, upto.due, upto.number];
-    let place = |row: &Row<'_>| Ok(Place { due: row.get(0)?, number: row.get(1)? });
-    select.query_row(places, place).optional()
+    look_through(file.prepare_cached(DUE_LATER)?.query([after.due])?)
 }
 
 /// An event as a worker gets it.
@@ -371,19 +366,33 @@ pub(super) fn set_open_time(file: &Connection, ms: i64) -> rusqlite::Result<()> 
     set_position(file, OPEN_TIME, &ms.max(known).to_string())
 }
 
+/// One pass over the pending events.
+const COUNT_PENDING: &str = "
+SELECT count(*), coalesce(sum(attempts > 0), 0), min(received) FROM events WHERE state = 0";
+/// Each condition is that of an index, word for word: otherwise SQLite reads the whole table. Rows
+/// that ended are the most by far, and here none of them is read.
+const COUNT_OTHERS: &str = "
+SELECT (SELECT count(*) FROM events WHERE state IN (1, 3, 4)),
+    (SELECT count(*) FROM events WHERE state IN (3, 4)),
+    (SELECT count(*) FROM events WHERE state = 2),
+    (SELECT count(*) FROM conflicts)";
+
 pub(super) fn stats(file: &Connection, now: i64) -> rusqlite::Result<Stats> {
-    let count = |sql: &str| file.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let oldest: Option<i64> =
-        file.query_row("SELECT min(received) FROM events WHERE state = 0", [], |row| row.get(0))?;
+    let (pending, retrying, oldest) = file.query_row(COUNT_PENDING, [], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get::<_, Option<i64>>(2)?))
+    })?;
     let age = oldest.map_or(0, |oldest| now.saturating_sub(oldest).max(0));
-    Ok(Stats {
-        pending: count("SELECT count(*) FROM events WHERE state = 0")?,
-        retrying: count("SELECT count(*) FROM events WHERE state = 0 AND attempts > 0")?,
-        dead: count("SELECT count(*) FROM events WHERE state = 2")?,
-        processed: count("SELECT count(*) FROM events WHERE state = 1")?,
-        skipped: count("SELECT count(*) FROM events WHERE state IN (3, 4)")?,
-        conflicts: count("SELECT count(*) FROM conflicts")?,
-        oldest_pending: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+    file.query_row(COUNT_OTHERS, [], |row| {
+        let (ended, skipped): (i64, i64) = (row.get(0)?, row.get(1)?);
+        Ok(Stats {
+            pending,
+            retrying,
+            dead: row.get(2)?,
+            processed: ended - skipped,
+            skipped,
+            conflicts: row.get(3)?,
+            oldest_pending: Duration::from_millis(u64::try_from(age).unwrap_or_default()),
+        })
     })
 }
 
@@ -415,14 +424,21 @@ pub(super) fn body(file: &Connection, id: &str) -> rusqlite::Result<Option<Vec<u
     Ok(found.optional()?.flatten())
 }
 
+/// Two statements: with both cases in one condition, SQLite uses no index.
+const RETRY_ONE: &str = "
+UPDATE events SET state = 0, due = received, attempts = 0 WHERE id = ?1 AND state IN (0, 2)";
+const RETRY_DEAD: &str = "
+UPDATE events SET state = 0, due = received, attempts = 0 WHERE state = 2";
+
 /// Has events tried now, from the first attempt on: one, or all dead letters. Processed events have
 /// no body left and are not found.
-/// Makes an event, or all dead letters, due at the time of receipt: it is past by the clock of the
-/// process that hands them out, which may differ from this one's.
+/// They are due at the time of receipt: it is past by the clock of the process that hands them
+/// out, which may differ from this one's.
 pub(super) fn retry(file: &Connection, id: Option<&str>) -> rusqlite::Result<usize> {
-    let update = "UPDATE events SET state = 0, due = received, attempts = 0
-        WHERE (id = ?1 AND state IN (0, 2)) OR (?1 IS NULL AND state = 2)";
-    file.execute(update, params![id])
+    match id {
+        Some(id) => file.execute(RETRY_ONE, [id]),
+        None => file.execute(RETRY_DEAD, []),
+    }
 }
 
 /// Gives up an event that was not processed. Its id stays known.
@@ -447,4 +463,46 @@ pub(super) fn set_position(file: &Connection, name: &str, value: &str) -> rusqli
 /// Changes when another process commits.
 pub(super) fn data_version(file: &Connection) -> rusqlite::Result<i64> {
     file.pragma_query_value(None, "data_version", |row| row.get(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How SQLite runs a statement: its scans and searches.
+    fn plan(file: &Connection, sql: &str) -> Vec<String> {
+        let mut explain = file.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        for number in 1..=explain.parameter_count() {
+            explain.raw_bind_parameter(number, 1).unwrap();
+        }
+        let mut rows = explain.raw_query();
+        let mut steps = Vec::new();
+        while let Some(row) = rows.next().unwrap() {
+            steps.push(row.get(3).unwrap());
+        }
+        steps
+    }
+
+    #[test]
+    fn no_question_reads_events_that_it_does_not_need() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("inbox.db");
+        // As a file from before that index.
+        open(&path).unwrap().execute_batch("DROP INDEX skipped").unwrap();
+        let file = open(&path).unwrap();
+        for (sql, index) in [
+            (COUNT_PENDING, "INDEX pending"),
+            (COUNT_OTHERS, "INDEX"),
+            (RETRY_ONE, "INDEX sqlite_autoindex_events_1 (id=?)"),
+            (RETRY_DEAD, "INDEX dead"),
+            (DUE_THEN, "INDEX pending (due=? AND rowid>?)"),
+            (DUE_LATER, "INDEX pending (due>?)"),
+        ] {
+            let steps = plan(&file, sql);
+            let events: Vec<_> = steps.iter().filter(|step| step.contains(" events")).collect();
+            assert!(!events.is_empty(), "{sql}: {steps:?}");
+            assert!(events.iter().all(|step| step.contains(index)), "{sql}: {steps:?}");
+            assert!(!steps.iter().any(|step| step.contains("TEMP B-TREE")), "{sql}: {steps:?}");
+        }
+    }
 }

@@ -95,12 +95,12 @@ impl Lease {
     /// event is not handed out before; if the process ends before that, the event is handed out
     /// once more.
     pub async fn done(self) -> Result<(), Error> {
-        self.finish(Outcome::Done)?.await
+        self.finish(Outcome::Done)?.await.unwrap_or(Err(Error::Closed))
     }
 
     /// The event is tried again later.
     pub async fn failed(self, failure: Failure) -> Result<(), Error> {
-        self.finish(Outcome::Failed(failure))?.await
+        self.finish(Outcome::Failed(failure))?.await.unwrap_or(Err(Error::Closed))
     }
 
     pub fn done_blocking(self) -> Result<(), Error> {
@@ -177,7 +177,7 @@ impl Future for Next {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Lease>> {
         let claimed = std::task::ready!(Pin::new(self.wait()).poll(context));
         self.wait = None;
-        Poll::Ready(claimed.map(|claimed| Lease::new(claimed, self.queue.clone())))
+        Poll::Ready(claimed.flatten().map(|claimed| Lease::new(claimed, self.queue.clone())))
     }
 }
 

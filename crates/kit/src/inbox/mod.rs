@@ -90,7 +90,7 @@ pub enum Error {
     Full,
     /// The disk was too slow. The event may be stored or not; a later try tells.
     Late,
-    /// The inbox was closed.
+    /// The inbox was closed, or failed while it did this. What was to be stored may be stored.
     Closed,
     /// The file is not an inbox.
     Foreign(&'static str),
@@ -217,13 +217,13 @@ impl Inbox {
 
     /// Stores an event; returns when it is durable.
     pub async fn accept(&self, event: Received) -> Result<Accepted, Error> {
-        self.begin_accept(event, true)?.await
+        self.begin_accept(event, true)?.await.unwrap_or(Err(Error::Closed))
     }
 
     /// The same for an event from another source than a delivery, such as a list of events of the
     /// provider: only its id is compared, since its body may be written in another way.
     pub async fn accept_listed(&self, event: Received) -> Result<Accepted, Error> {
-        self.begin_accept(event, false)?.await
+        self.begin_accept(event, false)?.await.unwrap_or(Err(Error::Closed))
     }
 
     pub fn accept_blocking(&self, event: Received) -> Result<Accepted, Error> {
@@ -322,7 +322,7 @@ impl Inbox {
             let _ = answer.send(question(file, now).map_err(Error::Storage));
         }));
         self.inner.queue.push(job)?;
-        wait.await
+        wait.await.unwrap_or(Err(Error::Closed))
     }
 }
 
@@ -371,5 +371,23 @@ impl std::error::Error for Error {
             Self::Thread(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_panics_is_answered_with_closed_and_the_next_one_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let inbox = Inbox::open(&folder.path().join("inbox.db"), Options::default()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let panicking = inbox.ask::<()>(|_, _| panic!("a question of this test"));
+            let asked = tokio::time::timeout(Duration::from_secs(30), panicking).await;
+            assert!(matches!(asked, Ok(Err(Error::Closed))), "{asked:?}");
+            assert_eq!(inbox.stats().await.unwrap(), Stats::default());
+        });
     }
 }

@@ -156,4 +156,12 @@ impl Queue {
         self.changed.notify_one();
         self.ending.notify_all();
     }
+    /// The writer is gone. Nothing of what waits is done any more: dropped, it tells so.
+    pub fn abandon(&self) {
+        let ended = Waiting { closed: true, ended: true, ..Waiting::default() };
+        let waiting = std::mem::replace(&mut *self.lock(), ended);
+        self.ending.notify_all();
+        // Without the lock: it wakes those who wait.
+        drop(waiting);
+    }
 }

@@ -123,6 +123,13 @@ struct Writer {
     data_version: i64,
 }
 
+/// At its end, also by a panic.
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.queue.abandon();
+    }
+}
+
 impl Writer {
     fn run(&mut self) {
         while let Some(jobs) = self.take() {

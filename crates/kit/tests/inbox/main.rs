@@ -11,11 +11,12 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake};
 use std::time::{Duration, Instant};
 
 use restive_kit::event::Received;
 use restive_kit::inbox::{
-    Accepted, Event, Failure, Filter, Inbox, Options, OutOfOrder, Retry, State,
+    Accepted, Error, Event, Failure, Filter, Inbox, Options, OutOfOrder, Retry, State,
 };
 use tempfile::TempDir;
 
@@ -70,6 +71,24 @@ fn about(id: &str, resource: &str, version: Option<u32>) -> Received {
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.unwrap() })
+}
+
+/// In this order, with shared commits.
+fn accept_all(inbox: &Inbox, events: impl Iterator<Item = Received>) {
+    block_on(async {
+        let mut accepting = Vec::new();
+        for event in events {
+            let mut one = Box::pin(inbox.accept(event));
+            // The first poll puts it in the queue.
+            match std::future::poll_fn(|cx| Poll::Ready(one.as_mut().poll(cx))).await {
+                Poll::Ready(accepted) => assert_eq!(accepted.unwrap(), Accepted::New),
+                Poll::Pending => accepting.push(one),
+            }
+        }
+        for one in accepting {
+            one.await.unwrap();
+        }
+    });
 }
 
 #[track_caller]
@@ -204,6 +223,26 @@ fn the_operator_can_give_up_an_event() {
 }
 
 #[test]
+fn every_event_is_counted_once() {
+    let place = Place::default();
+    let inbox = place.open();
+    for id in ["evt_processed", "evt_dead", "evt_dropped", "evt_retrying", "evt_pending"] {
+        inbox.accept_blocking(event(id)).unwrap();
+    }
+    inbox.next_blocking(in_time()).unwrap().done_blocking().unwrap();
+    change(
+        &place,
+        "UPDATE events SET state = 2 WHERE id = 'evt_dead';
+         UPDATE events SET attempts = 1 WHERE id = 'evt_retrying';
+         INSERT INTO events (id, digest, received, due, state) VALUES ('evt_stale', '', 0, 0, 3);",
+    );
+    assert!(block_on(inbox.give_up("evt_dropped")).unwrap());
+    let stats = block_on(inbox.stats()).unwrap();
+    let ended = (stats.processed, stats.skipped, stats.dead);
+    assert_eq!((stats.pending, stats.retrying, ended), (2, 1, (1, 2, 1)), "{stats:?}");
+}
+
+#[test]
 fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
     let place = Place::default();
     let inbox = place.open();
@@ -258,18 +297,10 @@ fn a_long_queue_of_one_resource_keeps_no_other_event_waiting() {
     const HOT: usize = 5_000;
     let place = Place::default();
     let inbox = place.open();
-    let accept = |events: Vec<Received>| {
-        let accepting: Vec<_> = events.into_iter().map(|event| inbox.accept(event)).collect();
-        block_on(async {
-            for one in accepting {
-                one.await.unwrap();
-            }
-        });
-    };
-    accept((0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None)).collect());
+    accept_all(&inbox, (0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None)));
     let hanging = inbox.next_blocking(in_time()).unwrap();
     assert_eq!(hanging.id, "evt_hot_0");
-    accept((0..20).map(|number| about(&format!("evt_{number}"), "none", None)).collect());
+    accept_all(&inbox, (0..20).map(|number| event(&format!("evt_{number}"))));
     for number in 0..20 {
         let other = inbox.next_blocking(in_time()).unwrap();
         assert_eq!(other.id, format!("evt_{number}"));
@@ -286,6 +317,31 @@ fn a_long_queue_of_one_resource_keeps_no_other_event_waiting() {
     seen.retain(|id| id != "evt_hot_0");
     let ordered = (1..HOT).map(|number| format!("evt_hot_{number}"));
     assert_eq!(seen, ordered.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_resource_has_its_turn_behind_a_long_queue_of_another() {
+    const HOT: usize = 5_000;
+    let place = Place::default();
+    let inbox = place.open();
+    let quiet = |numbers: std::ops::Range<usize>| {
+        numbers.map(|number| about(&format!("evt_{number}"), "quiet", None))
+    };
+    let hot = (0..HOT).map(|number| about(&format!("evt_hot_{number}"), "hot", None));
+    accept_all(&inbox, quiet(0..2).chain(hot).chain(quiet(2..4)));
+    let first = inbox.next_blocking(in_time()).unwrap();
+    let hanging = inbox.next_blocking(in_time()).unwrap();
+    assert_eq!((&*first.id, &*hanging.id), ("evt_0", "evt_hot_0"));
+    let soon = Some(Instant::now() + Duration::from_millis(50));
+    assert!(inbox.next_blocking(soon).is_none(), "both are busy");
+    first.done_blocking().unwrap();
+    for id in ["evt_1", "evt_2", "evt_3"] {
+        let next = inbox.next_blocking(in_time()).unwrap();
+        assert_eq!(next.id, id);
+        next.done_blocking().unwrap();
+    }
+    hanging.done_blocking().unwrap();
+    assert_eq!(inbox.next_blocking(in_time()).unwrap().id, "evt_hot_1");
 }
 
 #[test]
@@ -604,6 +660,52 @@ fn a_file_of_another_program_is_refused() {
     assert_eq!(refused.to_string(), "the file is a database of another program");
     std::fs::write(place.path(), "no database at all, but long enough to have a head").unwrap();
     assert!(Inbox::open(&place.path(), quick()).is_err());
+}
+
+/// Ends the thread that wakes it.
+struct Fatal;
+
+impl Wake for Fatal {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker of this test");
+    }
+}
+
+#[test]
+fn nobody_waits_for_ever_when_the_writer_panics() {
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let lease = inbox.next_blocking(in_time()).unwrap();
+    let worker = std::thread::spawn({
+        let inbox = inbox.clone();
+        move || inbox.next_blocking(in_time()).is_none()
+    });
+    // The result waits for the lock of the file, so that its waker is there when it is answered;
+    // the others are queued behind it.
+    let file = rusqlite::Connection::open(place.path()).unwrap();
+    file.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut done = Box::pin(lease.done());
+    let waker = Arc::new(Fatal).into();
+    assert!(done.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    block_on(async {
+        let (mut accept, mut ask) =
+            (Box::pin(inbox.accept(event("evt_2"))), Box::pin(inbox.position("name")));
+        let first = std::future::poll_fn(|cx| {
+            Poll::Ready((accept.as_mut().poll(cx).is_pending(), ask.as_mut().poll(cx).is_pending()))
+        });
+        assert_eq!(first.await, (true, true));
+        file.execute_batch("COMMIT").unwrap();
+        accept.await.unwrap_err();
+        ask.await.unwrap_err();
+        // And what comes later.
+        assert!(matches!(inbox.stats().await, Err(Error::Closed)));
+        assert!(matches!(inbox.accept(event("evt_3")).await, Err(Error::Closed)));
+        assert!(inbox.next().await.is_none());
+    });
+    assert!(worker.join().unwrap(), "the worker is told");
+    drop(inbox);
+    assert_eq!(place.open().accept_blocking(event("evt_3")).unwrap(), Accepted::New);
 }
 
 #[test]

@@ -123,8 +123,8 @@ impl PostgresStore {
         let views = views.map(|collection| &collection.name);
         let collections = stored.filter(|name| !internal(name)).chain(views).cloned().collect();
         let begun = (options.clock)();
-        // Nodes share what they compute with it, so it is the clock that `check_clock` compares: one
-        // that counts from the start would lag behind after the machine was suspended.
+        // Nodes share what they compute with it, so it is the clock that `check_clock` compares:
+        // one that counts from the start would lag behind after the machine was suspended.
         let steady = options.steady.unwrap_or_else(|| options.clock.clone());
         let found = state::Found {
             newest: opened.newest,

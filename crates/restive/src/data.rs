@@ -187,10 +187,12 @@ fn lock(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Whether a server currently uses the data.
+/// Whether a server currently uses the data. Of a database that does not answer, it is assumed.
 pub async fn is_served(storage: &Storage) -> anyhow::Result<bool> {
     let Some(url) = &storage.database else { return is_folder_served(&storage.data) };
-    let cluster = store::postgres::cluster::status(&Address::parse(url)?).await?;
+    let Ok(cluster) = store::postgres::cluster::status(&Address::parse(url)?).await else {
+        return Ok(true);
+    };
     Ok(cluster.is_some_and(|cluster| cluster.nodes.iter().any(|node| node.alive)))
 }
 

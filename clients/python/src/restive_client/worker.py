@@ -167,10 +167,9 @@ class Worker:
             return False
         self._running[event.id] = time.monotonic()
         try:
-            result = self._handle(event)
+            self._write(event, self._handle(event))
         finally:
             self._running.pop(event.id, None)
-        self._write(event, result)
         return True
 
     def _handle(self, event: QueuedEvent) -> Callable[[], None]:

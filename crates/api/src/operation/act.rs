@@ -85,6 +85,7 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
             return Err(in_progress().into());
         }
         // What the handler does would stay, and nothing would be written about it.
+        services.store.fresh().await?;
         services.store.check_fit()?;
         finish(
             Operation { services: &services, request: &request },

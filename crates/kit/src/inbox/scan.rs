@@ -49,8 +49,8 @@ impl Scan {
         Ok((picked, if is_through { next } else { Some(now) }))
     }
 
-    /// The next event of each resource that was passed and is free now. The one whose place is the
-    /// oldest comes first, so that each has its turn. False if the slice ended before.
+    /// The next event of each resource that was passed and is free now, all of them in one walk from
+    /// the oldest of their places. False if the slice ended before.
     fn pick_passed(
         &mut self,
         file: &Connection,
@@ -58,35 +58,41 @@ impl Scan {
         wanted: usize,
         picked: &mut Vec<i64>,
     ) -> rusqlite::Result<bool> {
-        let is_free = |resource: &str| !taken.resources.contains_key(resource);
-        let free = self.passed.iter().filter(|(resource, _)| is_free(resource));
-        let mut free: Vec<(Place, String)> =
-            free.map(|(resource, place)| (*place, resource.clone())).collect();
-        free.sort_unstable();
-        let mut left = SLICE;
-        for (mut reached, resource) in free {
-            if picked.len() == wanted || left == 0 {
-                return Ok(false);
+        let is_free = |resource: &&String| !taken.resources.contains_key(*resource);
+        let mut free: HashSet<String> = self.passed.keys().filter(is_free).cloned().collect();
+        let Some(begin) = free.iter().filter_map(|one| self.passed.get(one)).min().copied() else {
+            return Ok(true);
+        };
+        let (passed, upto) = (&mut self.passed, self.place);
+        let (mut left, mut reached) = (SLICE, begin);
+        file::due(file, begin, upto.due, |place, resource| {
+            if place > upto {
+                return false;
             }
-            let (mut found, upto) = (false, self.place);
-            file::due(file, reached, upto.due, |place, other| {
-                if place > upto {
-                    return false;
-                }
-                (reached, left) = (place, left - 1);
-                found = other == Some(resource.as_str());
-                if found {
-                    picked.push(place.number);
-                }
-                !found && left > 0
-            })?;
-            if found || left == 0 {
-                self.passed.insert(resource, reached);
-            } else {
-                self.passed.remove(&resource);
+            (reached, left) = (place, left - 1);
+            if let Some(resource) = resource
+                && passed.get(resource).is_some_and(|known| place > *known)
+                && free.remove(resource)
+            {
+                picked.push(place.number);
+                passed.insert(resource.to_owned(), place);
             }
+            !free.is_empty() && picked.len() < wanted && left > 0
+        })?;
+        if free.is_empty() {
+            return Ok(true);
         }
-        Ok(left > 0)
+        if picked.len() == wanted || left == 0 {
+            // The next walk begins where this one has ended.
+            for resource in free {
+                let known = passed.entry(resource).or_insert(reached);
+                *known = reached.max(*known);
+            }
+            return Ok(false);
+        }
+        // There is none of these.
+        passed.retain(|resource, _| !free.contains(resource));
+        Ok(true)
     }
 
     /// Events behind the place, which moves on.
@@ -231,8 +237,8 @@ mod tests {
         let starts = [1, COUNT + 1, last - 2 * COUNT + 1, last - COUNT + 1];
         for (start, next) in starts.into_iter().zip(&starts[1..]) {
             (start..start + COUNT).for_each(|number| subject.finish(number));
-            // Each of them looks at the long queue once.
-            let mut found = subject.pick_all(4 * first.len());
+            // Together they look at the long queue once.
+            let mut found = subject.pick_all(9);
             found.sort_unstable();
             assert_eq!(found, (*next..next + COUNT).collect::<Vec<_>>());
         }

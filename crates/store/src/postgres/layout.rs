@@ -376,6 +376,11 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     wanted
 }
 
+/// Whether an index refuses values, by its name.
+pub fn is_unique(index: &str) -> bool {
+    index.starts_with("u_")
+}
+
 /// The end of the name of a declared index. It changes with the form of each field: only then is
 /// the index made again.
 fn declared_suffix(collection: &Collection, fields: &[String]) -> String {

@@ -160,12 +160,17 @@ impl Shared {
     }
 
     /// Compares this machine's clock with the one of the database's machine, which was read after
-    /// `asked` and before now. However long that took, it makes no clock wrong.
+    /// `asked` and before now. If that took so long that it says nothing, what was known stays.
     pub fn check_clock(&self, asked: Timestamp, database_ms: i64) {
         let least = asked.0.saturating_sub(database_ms);
         let most = (self.clock)().0.saturating_sub(database_ms);
-        let ahead = if least > 0 { least } else { most.min(0) };
-        let ahead = if is_far(ahead, self.max_clock_difference) { ahead } else { 0 };
+        let is_far = |ahead| is_far(ahead, self.max_clock_difference);
+        let ahead = match (is_far(least), is_far(most)) {
+            (false, false) => 0,
+            (true, _) if least > 0 => least,
+            (_, true) if most < 0 => most,
+            _ => return,
+        };
         let before = self.clock_ahead_ms.swap(ahead, Ordering::AcqRel);
         self.note_fitness();
         match (before, ahead) {

@@ -81,7 +81,6 @@ pub fn apply(
     for ix in 0..schema.collections.len() {
         unneeded.extend(create_indexes(&work, ix)?);
     }
-    drop_indexes(&work, &unneeded)?;
     let edited = edition.text.is_some() && edition.text != text;
     if edited || !unchanged {
         upgrade::refuse(upgrade::unstable(&work, versions)?)?;
@@ -89,6 +88,7 @@ pub fn apply(
     let client = work.client()?;
     work.run(timers::drop_unknown(client, schema))?;
     keep(&work, &plan.stored, edition.text.as_deref().or(text.as_deref()))?;
+    drop_indexes(&work, &unneeded)?;
     for edit in accepted {
         tracing::warn!(%edit, "an edit of the schema is accepted");
     }
@@ -182,13 +182,23 @@ fn drop_indexes(work: &Work<'_>, names: &[String]) -> Result<(), Error> {
     }
     work.batch("SET LOCAL lock_timeout = '3s'")?;
     for name in names {
-        work.batch(&format!("DROP INDEX {}", quote(name))).map_err(|error| match error {
-            Error::Busy => Error::Refused(vec![format!(
-                "the index {name} is not needed any more and cannot be removed while another \
-                 session reads its table, as pg_dump does: start again when that has ended"
-            )]),
-            other => other,
-        })?;
+        work.batch("SAVEPOINT before")?;
+        match work.batch(&format!("DROP INDEX {}", quote(name))) {
+            Ok(()) => work.batch("RELEASE before")?,
+            // It would refuse what is allowed now.
+            Err(Error::Busy) if layout::is_unique(name) => {
+                return Err(Error::Refused(vec![format!(
+                    "the index {name} must be removed, but another session reads its table, as \
+                     pg_dump does: start again when that has ended"
+                )]));
+            }
+            Err(Error::Busy) => {
+                tracing::warn!(index = %name, "an index that is not needed any more stays until \
+                    the next start, since another session reads its table");
+                work.batch("ROLLBACK TO before")?;
+            }
+            Err(error) => return Err(error),
+        }
     }
     work.batch("SET LOCAL lock_timeout = '60s'")
 }

@@ -109,7 +109,7 @@ fn readable(row: &Row<'_>) -> Result<Option<Event>, rusqlite::Error> {
         event => return event.map(Some),
     };
     let seq: i64 = row.get(0)?;
-    if let Some(times) = UNREADABLE.note(&format!("{seq}: {error}")) {
+    if let Some(times) = UNREADABLE.note("damaged") {
         tracing::error!(
             seq,
             %error,

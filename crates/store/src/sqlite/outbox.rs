@@ -105,10 +105,10 @@ const NEWEST_RETRY: &str =
 /// Those asked for come before everything that is due by itself.
 const DUE_ASKED: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
     FROM deliveries d INDEXED BY deliveries_asked WHERE d.endpoint = ?1 AND d.status = 0 AND \
-    d.manual > 0 ORDER BY d.next LIMIT ?2";
+    d.manual > 0 ORDER BY d.next";
 const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
     FROM deliveries d INDEXED BY deliveries_due WHERE d.endpoint = ?1 AND d.status = 0 AND \
-    d.next <= ?2 AND d.manual = 0 ORDER BY d.next LIMIT ?3";
+    d.next <= ?2 AND d.manual = 0 ORDER BY d.next";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = ?1 AND status = 0 \
     AND next > ?2";
 const PENDING_RETRIES: &str = "SELECT e.record, e.seq FROM deliveries d \
@@ -305,13 +305,15 @@ pub fn retries(
     let mut left = bytes;
     for asked in [true, false] {
         let mut statement = connection.prepare_cached(if asked { DUE_ASKED } else { DUE })?;
-        let most = max.saturating_sub(due.len()) as i64;
         let mut rows = match asked {
             // Due whatever the clock says.
-            true => statement.query(params![endpoint, most])?,
-            false => statement.query(params![endpoint, now.0, most])?,
+            true => statement.query([endpoint])?,
+            false => statement.query([endpoint, now.0])?,
         };
-        while let Some(row) = rows.next()? {
+        // Those without a readable event take the place of no other.
+        while due.len() < max
+            && let Some(row) = rows.next()?
+        {
             let delivery = delivery_of(row)?;
             let asked = row.get(6)?;
             let Some(event) = log::event(connection, delivery.event)? else { continue };

@@ -413,8 +413,7 @@ impl<B: Backend> Writer<B> {
     ) -> Result<T, Error> {
         let backend = &mut self.backend;
         backend.prepare()?;
-        backend.begin(false)?;
-        let done = guarded(|| work(backend));
+        let done = backend.begin(false).and_then(|()| guarded(|| work(backend)));
         let done = done.and_then(|done| {
             backend.end()?;
             Ok(done)

@@ -18,7 +18,7 @@ const ERASURES: usize = 12;
 
 const SECRET: &str = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcY";
 
-fn endpoint(kinds: Value) -> model::Write {
+pub fn endpoint(kinds: Value) -> model::Write {
     let fields = json!({
         "url": "https://shop.example/hook", "enabled_events": kinds, "status": "enabled",
         "secret": SECRET,
@@ -26,7 +26,7 @@ fn endpoint(kinds: Value) -> model::Write {
     create(ENDPOINTS, fields)
 }
 
-fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> Outcome {
+pub fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> Outcome {
     Outcome {
         scope: HERE,
         endpoint: endpoint.number,
@@ -42,7 +42,7 @@ fn outcome(endpoint: &Record, event: i64, status: Status, next: Option<i64>) -> 
     }
 }
 
-async fn settle(bed: &Bed, outcomes: Vec<Outcome>, positions: Vec<(i64, i64)>) {
+pub async fn settle(bed: &Bed, outcomes: Vec<Outcome>, positions: Vec<(i64, i64)>) {
     let positions = positions.into_iter().map(|(endpoint, seq)| (endpoint, Some(seq))).collect();
     let settlement = Settlement { outcomes, positions, ..Settlement::default() };
     bed.store.settle(settlement).await.unwrap();

@@ -1,6 +1,7 @@
 //! What SQLite's store does with its files: restarts, backups, tools beside a server, and files
 //! that are not its own.
 
+use crate::deliveries::{endpoint, outcome, settle};
 use crate::support::*;
 use model::{Schema, Scope, Timestamp};
 use serde_json::json;
@@ -8,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use std::time::{Duration, Instant};
-use store::Error;
 use store::sqlite::{Options, Role, SqliteStore};
 use store::usage::{NAMED_ACCOUNTS, SubjectUse, Used};
+use store::{Error, Status};
 
 pub fn open(path: &Path, schema: Schema, role: Role) -> Result<Bed, Error> {
     let schema = Arc::new(schema);
@@ -64,6 +65,30 @@ async fn damaged_events_end_no_page_before_those_behind_them() {
         assert_eq!((second.events[0].seq, second.more), (5, true));
         assert!(page(5).await.unwrap().events.is_empty());
         assert_eq!(bed.store.events(scope, 0, 10).await.unwrap().len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn retries_of_damaged_events_take_the_place_of_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("data.db");
+    let bed = serve(&path);
+    let hook = bed.put(endpoint(json!(["book.*"]))).await;
+    bed.put_all((0..5).map(|n| book("Dune", json!(n)))).await;
+    let first = hook.version + 1;
+    let failed = |n| outcome(&hook, first + n, Status::Pending, Some(START + n));
+    settle(&bed, (0..5).map(failed).collect(), Vec::new()).await;
+    drop(bed);
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    let damage = "UPDATE log SET object = CAST(x'7bff7d' AS TEXT) WHERE seq IN (?1, ?1 + 1)";
+    assert_eq!(raw.execute(damage, [first]).unwrap(), 2);
+    drop(raw);
+    let bed = serve(&path);
+    for most in 1..=5 {
+        let now = Timestamp(START + 50);
+        let found = bed.store.retries(hook.number, now, most, usize::MAX).await.unwrap();
+        let found: Vec<i64> = found.due.iter().map(|retry| retry.event.seq - first).collect();
+        assert_eq!(found, [2, 3, 4][..most.min(3)]);
     }
 }
 

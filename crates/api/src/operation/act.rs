@@ -84,9 +84,6 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
         if key.into_iter().chain(&others).any(|hold| !hold.is_valid()) {
             return Err(in_progress().into());
         }
-        // What the handler does would stay, and nothing would be written about it.
-        services.store.fresh().await?;
-        services.store.check_fit()?;
         finish(
             Operation { services: &services, request: &request },
             write,
@@ -121,7 +118,12 @@ async fn finish(
 ) -> Result<Reply, Failure> {
     let declared = &operation.collection().actions[action];
     let callout = match (refusal, &declared.handler) {
-        (None, Some(handler)) => ask(operation, declared, handler, record, &params).await?,
+        (None, Some(handler)) => {
+            // What the handler does would stay, and nothing would be written about it.
+            operation.services.store.fresh().await?;
+            operation.services.store.check_fit()?;
+            ask(operation, declared, handler, record, &params).await?
+        }
         // Should the rule no longer hold when it is committed, it is refused all the same: the
         // handler was not asked.
         (Some(problem), _) => Callout::Refuse(problem),

@@ -49,8 +49,8 @@ impl Scan {
         Ok((picked, if is_through { next } else { Some(now) }))
     }
 
-    /// The next event of each resource that was passed and is free now, all of them in one walk from
-    /// the oldest of their places. False if the slice ended before.
+    /// The next event of each resource that was passed and is free now, all of them in one walk
+    /// from the oldest of their places. False if the slice ended before.
     fn pick_passed(
         &mut self,
         file: &Connection,

@@ -324,6 +324,12 @@ impl Client {
         self.client.cancel_token()
     }
 
+    /// The server's number of the session in which a transaction ran.
+    pub async fn session(&self) -> Result<i32, Error> {
+        let rows = self.client.query_typed("SELECT pg_backend_pid()", &[]).await?;
+        rows.first().map_or(Ok(0), |row| row.cell(0))
+    }
+
     /// Prepares a statement, so that the next calls take one round trip.
     pub async fn prepare(&self, sql: &str, params: &[Param<'_>]) -> Result<Statement, Error> {
         let same = |known: &&Statement| {
@@ -488,6 +494,11 @@ impl From<tokio_postgres::Error> for Error {
             SqlState::READ_ONLY_SQL_TRANSACTION
             | SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE
             | SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT => Error::Unavailable(text().into()),
+            // Prepared in another session: a pooler came after the start.
+            SqlState::INVALID_SQL_STATEMENT_NAME | SqlState::DUPLICATE_PSTATEMENT => {
+                let what = "a pooler in transaction mode needs `pooler=transaction` in the URL";
+                Error::Unavailable(format!("{}: {what}", text()).into())
+            }
             _ => {
                 let class = &state.code()[..2];
                 // Connections, resources, an operator's shutdown, and a pooler without a server.

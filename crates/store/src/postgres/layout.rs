@@ -376,9 +376,11 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     wanted
 }
 
-/// Whether an index refuses values, by its name.
-pub fn is_unique(index: &str) -> bool {
-    index.starts_with("u_")
+/// Names of columns with texts that are too long for an index which has them as they are.
+pub fn shortened_columns(collection: &Collection) -> Vec<String> {
+    let fields = collection.columns().map(|field| &field.name);
+    let long = fields.filter(|name| shortens(collection, name));
+    long.map(|name| fitting(&format!("f_{name}"))).collect()
 }
 
 /// The end of the name of a declared index. It changes with the form of each field: only then is

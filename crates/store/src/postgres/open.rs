@@ -127,6 +127,7 @@ fn connect(session: &mut Session) -> Result<(), Error> {
 
 /// Whether the server can do what a store needs. Returns the name of the schema of the tables.
 pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> {
+    probe_pooler(address, client).await?;
     let sql = "SELECT current_setting('server_version_num')::bigint, \
                current_setting('server_encoding'), current_schema()::text, \
                coalesce(has_schema_privilege(current_schema(), 'CREATE'), false), \
@@ -205,6 +206,29 @@ async fn check_clock(address: &Address, client: &Client, options: &Options) -> R
     match shared::is_far(ahead, options.max_clock_difference) {
         true => Err(refused(address, &format!("cannot be used: {}", shared::clock_text(ahead)))),
         false => Ok(()),
+    }
+}
+
+/// Refuses a pooler that gives each transaction another session, unless the URL says that there is
+/// one: the name of a prepared statement would mean another statement in another session.
+async fn probe_pooler(address: &Address, client: &Client) -> Result<(), Error> {
+    if client.is_unnamed() {
+        return Ok(());
+    }
+    let other = address.connect().await?;
+    // A pooler may use its sessions in turn, or the last one first.
+    let (first, second) = (client.session().await?, client.session().await?);
+    other.batch("BEGIN").await?;
+    // A pooler with a single session has none left for a third question.
+    let pooled =
+        first != second || other.session().await? == first || client.session().await? != first;
+    other.batch("ROLLBACK").await?;
+    match pooled {
+        false => Ok(()),
+        true => Err(refused(
+            address,
+            "is behind a pooler in transaction mode: add `pooler=transaction` to the URL",
+        )),
     }
 }
 

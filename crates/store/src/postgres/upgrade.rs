@@ -14,9 +14,9 @@ use model::record::{Fields, Scalar, parse_object};
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
 use sha2::{Digest, Sha256};
-use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Layout of the tables that do not depend on the schema.
 pub const FORMAT: i64 = 1;
@@ -28,6 +28,18 @@ const PAGE_BYTES: usize = 4 << 20;
 const VALUE: &str = "SELECT value FROM meta WHERE name = $1";
 const SET_VALUE: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+
+/// Indexes of a table, and whether one is unique or has a column of a list as it is.
+const INDEXES: &str = "SELECT c.relname::text, i.indisunique OR EXISTS (SELECT 1 \
+    FROM unnest(i.indkey::int2[]) AS key JOIN pg_attribute a \
+    ON a.attrelid = i.indrelid AND a.attnum = key WHERE a.attname = ANY($2)) \
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid \
+    JOIN pg_namespace s ON s.oid = t.relnamespace \
+    WHERE t.relname = $1 AND s.nspname = current_schema() AND NOT i.indisprimary";
+/// How long the removal of indexes waits for readers of their tables, in all.
+const DROPS: Duration = Duration::from_secs(3);
+/// And each one, even if the others have waited so long.
+const LEAST_WAIT: Duration = Duration::from_millis(50);
 
 pub async fn value(client: &Client, name: &str) -> Result<Option<String>, Error> {
     client.row(VALUE, params![name]).await?.map(|row| row.cell(0)).transpose()
@@ -88,7 +100,7 @@ pub fn apply(
     let client = work.client()?;
     work.run(timers::drop_unknown(client, schema))?;
     keep(&work, &plan.stored, edition.text.as_deref().or(text.as_deref()))?;
-    drop_indexes(&work, &unneeded)?;
+    drop_indexes(&work, unneeded)?;
     for edit in accepted {
         tracing::warn!(%edit, "an edit of the schema is accepted");
     }
@@ -153,14 +165,15 @@ fn create_base(work: &Work<'_>, now: Timestamp) -> Result<(), Error> {
 }
 
 /// Creates the indexes that are missing. Returns those that are not needed any more.
-fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<String>, Error> {
+fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<FoundIndex>, Error> {
     let wanted = layout::indexes(work.schema, ix);
     let collection = &work.schema.collections[ix];
     if collection.is_view() {
         return Ok(Vec::new());
     }
-    let there = work.indexes_of(&collection.name)?;
-    let missing = || wanted.iter().filter(|index| !there.contains(&index.name));
+    let there = work.indexes_of(collection)?;
+    let is_there = |name: &String| there.iter().any(|one| one.name == *name);
+    let missing = || wanted.iter().filter(|index| !is_there(&index.name));
     for index in missing() {
         work.batch(&index.create)?;
     }
@@ -170,37 +183,48 @@ fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<String>, Erro
     if missing().next().is_some() && !work.query(&rows, &[])?.is_empty() {
         work.batch(&format!("ANALYZE {table}"))?;
     }
-    let is_wanted = |name: &String| wanted.iter().any(|one| one.name == *name);
-    Ok(there.into_iter().filter(|name| !is_wanted(name)).collect())
+    let is_wanted = |found: &FoundIndex| wanted.iter().any(|one| one.name == found.name);
+    Ok(there.into_iter().filter(|found| !is_wanted(found)).collect())
 }
 
-/// Drops indexes. This comes last and waits for little: it keeps other nodes from reading the
-/// tables, and all of them from writing.
-fn drop_indexes(work: &Work<'_>, names: &[String]) -> Result<(), Error> {
-    if names.is_empty() {
+/// Drops indexes. This comes last and waits for little in all: it keeps other nodes from reading
+/// the tables, and all of them from writing.
+fn drop_indexes(work: &Work<'_>, mut unneeded: Vec<FoundIndex>) -> Result<(), Error> {
+    if unneeded.is_empty() {
         return Ok(());
     }
-    work.batch("SET LOCAL lock_timeout = '3s'")?;
-    for name in names {
-        work.batch("SAVEPOINT before")?;
-        match work.batch(&format!("DROP INDEX {}", quote(name))) {
+    unneeded.sort_by_key(|index| !index.refuses_values);
+    let began = Instant::now();
+    for (place, index) in unneeded.iter().enumerate() {
+        let left = DROPS.saturating_sub(began.elapsed()).max(LEAST_WAIT).as_millis();
+        work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{left}ms'"))?;
+        match work.batch(&format!("DROP INDEX {}", quote(&index.name))) {
             Ok(()) => work.batch("RELEASE before")?,
-            // It would refuse what is allowed now.
-            Err(Error::Busy) if layout::is_unique(name) => {
+            Err(Error::Busy) if index.refuses_values => {
                 return Err(Error::Refused(vec![format!(
-                    "the index {name} must be removed, but another session reads its table, as \
-                     pg_dump does: start again when that has ended"
+                    "the index {} must be removed, but another session reads its table, as \
+                     pg_dump does: start again when that has ended",
+                    index.name
                 )]));
             }
             Err(Error::Busy) => {
-                tracing::warn!(index = %name, "an index that is not needed any more stays until \
-                    the next start, since another session reads its table");
+                tracing::warn!(index = %index.name, indexes = unneeded.len() - place, "indexes \
+                    that are not needed any more stay until the next start, since another session \
+                    reads the table of the first one");
                 work.batch("ROLLBACK TO before")?;
+                break;
             }
             Err(error) => return Err(error),
         }
     }
     work.batch("SET LOCAL lock_timeout = '60s'")
+}
+
+/// An index of a table.
+struct FoundIndex {
+    name: String,
+    /// Values that the schema allows: two that are the same, or one that is too long.
+    refuses_values: bool,
 }
 
 /// The tables, inside the transaction that upgrades them.
@@ -238,11 +262,14 @@ impl Work<'_> {
     }
 
     /// But for the primary key.
-    fn indexes_of(&self, collection: &str) -> Result<HashSet<String>, Error> {
-        let sql = "SELECT indexname::text FROM pg_indexes WHERE schemaname = current_schema() AND \
-                   tablename = $1 AND indexname NOT LIKE '%\\_pkey'";
-        let rows = self.query(sql, params![table_name(collection)])?;
-        rows.iter().map(|row| row.cell(0)).collect()
+    fn indexes_of(&self, collection: &Collection) -> Result<Vec<FoundIndex>, Error> {
+        let long = layout::shortened_columns(collection);
+        let long: Vec<&str> = long.iter().map(String::as_str).collect();
+        let rows = self.query(INDEXES, params![table_name(&collection.name), long])?;
+        let found = rows
+            .iter()
+            .map(|row| Ok(FoundIndex { name: row.cell(0)?, refuses_values: row.cell(1)? }));
+        found.collect()
     }
 
     fn set_words(&self, ix: CollectionIx, number: i64, fields: &Fields) -> Result<(), Error> {
@@ -380,8 +407,8 @@ impl Tables for Work<'_> {
         let (declared, table) = self.collection(collection);
         // Values that are unique in the end need not be so on the way. The indexes are made again
         // afterwards.
-        for name in self.indexes_of(&declared.name)? {
-            self.batch(&format!("DROP INDEX {}", quote(&name)))?;
+        for index in self.indexes_of(declared)? {
+            self.batch(&format!("DROP INDEX {}", quote(&index.name)))?;
         }
         let sql = "SELECT column_name::text FROM information_schema.columns WHERE \
                    table_schema = current_schema() AND table_name = $1 AND \

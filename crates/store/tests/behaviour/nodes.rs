@@ -500,6 +500,10 @@ impl Pooler {
     /// In front of the schema of a place. The schema is set by the pooler, since a session of a
     /// client sets nothing.
     fn before(place: &Place) -> Pooler {
+        Pooler::with(place, "default_pool_size = 6")
+    }
+
+    fn with(place: &Place, pool: &str) -> Pooler {
         let (user, password, host, port, database, schema) = place.parts();
         let folder = tempfile::tempdir().unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -508,7 +512,7 @@ impl Pooler {
             "[databases]\n{database} = host={host} port={port} dbname={database} \
              connect_query='SET search_path = {schema}'\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
              listen_port = {listen}\nauth_type = plain\nauth_file = {0}/users\n\
-             pool_mode = transaction\ndefault_pool_size = 6\nmax_client_conn = 200\n\
+             pool_mode = transaction\n{pool}\nmax_client_conn = 200\n\
              unix_socket_dir =\n",
             folder.path().display()
         );
@@ -571,6 +575,25 @@ async fn nodes_work_behind_a_pooler_in_transaction_mode() {
 }
 
 #[test]
+fn a_pooler_that_the_url_does_not_name_is_refused() {
+    let Some(mut place) = Place::new() else { return };
+    for settings in [
+        "default_pool_size = 6",
+        "default_pool_size = 6\nserver_round_robin = 1",
+        "default_pool_size = 1",
+    ] {
+        let pooler = Pooler::with(&place, settings);
+        let unnamed = pooler.address.replace("&pooler=transaction", "");
+        let direct = std::mem::replace(&mut place.url, unnamed);
+        let opened = place.open(schema(), None).map(drop);
+        place.url = direct;
+        let Err(Error::Refused(reasons)) = opened else { panic!("{settings}: {opened:?}") };
+        assert!(reasons[0].contains("add `pooler=transaction`"), "{reasons:?}");
+    }
+    drop(place.open(schema(), None).unwrap());
+}
+
+#[test]
 fn a_file_that_ends_with_an_older_version_is_refused() {
     let Some(place) = Place::new() else { return };
     let file = |date: &str| {
@@ -630,7 +653,24 @@ async fn an_index_of_a_table_that_is_read_is_not_waited_for() {
     assert_eq!(place.ask(there), 1, "it stays until the next start");
     drop(place.open(schema(), None).unwrap());
     assert_eq!(place.ask(there), 0);
-    // One that would refuse values is another matter.
+    // Many of them do not add up, and one that would refuse values is another matter: two that are
+    // the same, or one that is too long.
+    let many = (0..30).map(|n| {
+        format!("CREATE INDEX \"i_books+{n}_of_an_earlier_build\" ON r_books (n, version)")
+    });
+    place.run(&many.collect::<Vec<_>>().join("; "));
+    let began = Instant::now();
+    drop(open_beside_a_reader("SELECT 1").await.unwrap());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(place.ask(there), 30);
+    let long = "CREATE INDEX \"i_books+f_of_an_earlier_build\" ON r_books (scope, f_title)";
+    let refused = match open_beside_a_reader(long).await {
+        Err(Error::Refused(reasons)) => reasons.join(" "),
+        other => panic!("not refused: {:?}", other.map(drop)),
+    };
+    assert!(refused.contains("f_of_an_earlier_build"), "{refused}");
+    drop(place.open(schema(), None).unwrap());
+    assert_eq!(place.ask(there), 0);
     let unique = "CREATE UNIQUE INDEX \"u_books+of_an_earlier_build\" ON r_books (n)";
     let refused = match open_beside_a_reader(unique).await {
         Err(Error::Refused(reasons)) => reasons.join(" "),

@@ -80,18 +80,18 @@ pub async fn act(operation: Operation<'_>, action: usize) -> Result<Reply, Failu
     let finished = operation.services.handlers.actions.run(async move {
         let (turn, _lock, others, _place) = held;
         let key = turn.as_ref().and_then(|(_, held)| held.as_ref());
-        // A node that was paused may have lost them: another one may ask the handler by now.
+        let operation = Operation { services: &services, request: &request };
+        if refusal.is_none() && operation.collection().actions[action].handler.is_some() {
+            // What the handler does would stay, and nothing would be written about it.
+            services.store.fresh().await?;
+            services.store.check_fit()?;
+        }
+        // A node that was paused, or that had to wait for the database, may have lost them: another
+        // one may ask the handler by now. Nothing is waited for between this and the question.
         if key.into_iter().chain(&others).any(|hold| !hold.is_valid()) {
             return Err(in_progress().into());
         }
-        finish(
-            Operation { services: &services, request: &request },
-            write,
-            (action, params),
-            &record,
-            refusal,
-        )
-        .await
+        finish(operation, write, (action, params), &record, refusal).await
     });
     finished.await.unwrap_or_else(|Stopped| Err(stopped().into()))
 }
@@ -118,12 +118,7 @@ async fn finish(
 ) -> Result<Reply, Failure> {
     let declared = &operation.collection().actions[action];
     let callout = match (refusal, &declared.handler) {
-        (None, Some(handler)) => {
-            // What the handler does would stay, and nothing would be written about it.
-            operation.services.store.fresh().await?;
-            operation.services.store.check_fit()?;
-            ask(operation, declared, handler, record, &params).await?
-        }
+        (None, Some(handler)) => ask(operation, declared, handler, record, &params).await?,
         // Should the rule no longer hold when it is committed, it is refused all the same: the
         // handler was not asked.
         (Some(problem), _) => Callout::Refuse(problem),

@@ -82,6 +82,67 @@ class Workers(unittest.TestCase):
                 self.assertEqual(self.store.next_due(), times[0], "it is not leased any more")
                 self.store.complete(run.__name__)
 
+    def test_a_text_that_cannot_be_stored_keeps_no_other_event_waiting(self):
+        class Silent(Exception):
+            def __str__(self):
+                raise RuntimeError("no text")
+
+        errors = {
+            "half": ValueError("unknown customer \ud800"),
+            "silent": Silent(),
+            "refused": KeyError("refused"),
+        }
+
+        def handler(event, _):
+            if event["id"] in errors:
+                raise errors[event["id"]]
+
+        fail = self.store.fail
+
+        def picky(id, error, retry_at):
+            if "refused" in error:
+                raise TypeError("this text is not taken")
+            fail(id, error, retry_at)
+
+        self.store.fail = picky
+        for id in (*errors, "good"):
+            self.put(id)
+        with mock.patch.object(module, "STORE_RETRY_SECONDS", 0.01):
+            worker = Worker(self.store, handler, retries=(), on_error=lambda *_: None)
+            while worker.once():
+                pass
+        self.assertEqual(self.store.counts(), {"pending": 0, "done": 1, "dead": 3})
+        texts = {dead.id: dead.error for dead in self.store.dead()}
+        shown = {"half": "unknown customer ?", "silent": "Silent", "refused": "KeyError"}
+        self.assertEqual(texts, shown)
+
+    def test_a_failure_is_not_written_after_its_lease(self):
+        self.put("a")
+        clock = [0.0]
+        self.store.now = lambda: clock[0]
+
+        def handler(*_):
+            raise ValueError("no")
+
+        fails = []
+
+        def failing(id, *_):
+            fails.append(id)
+            clock[0] = 7200.0
+            other = self.store.claim(clock[0], 60.0)
+            self.assertEqual(other.attempt, 2, "another process has it")
+            raise OSError("the disk is full")
+
+        self.store.fail = failing
+        with (
+            mock.patch.object(module.time, "monotonic", lambda: clock[0]),
+            mock.patch.object(module, "STORE_RETRY_SECONDS", 0.01),
+        ):
+            worker = Worker(self.store, handler, on_error=lambda *_: None)
+            self.assertTrue(worker.once())
+        self.assertEqual(fails, ["a"])
+        self.assertIsNone(self.store.claim(clock[0] + 1, 60.0), "the other one still has it")
+
     def test_an_interrupt_reaches_the_caller(self):
         self.put("a")
 

@@ -60,6 +60,11 @@ const MAX_GRACE_MS = LEASE_MARGIN_MS / 2;
 /** How often the inbox is looked at without a wake-up: other processes may fill it. */
 const IDLE_MS = 1_000;
 const MAX_ERROR_CHARS = 1_000;
+/**
+ * How often the text of an error is offered to the store. Then it gets the error's name alone: the
+ * text may be one that it never takes.
+ */
+const TEXT_TRIES = 3;
 /** Pause before a result that the store did not take is written again. */
 const STORE_RETRY_MS = 1_000;
 /**
@@ -104,13 +109,14 @@ export class Worker {
 
   /** Handles one event that is due. False if there is none. */
   async once(): Promise<boolean> {
-    const { timeout } = this.#options;
-    const event = await this.#store.claim(this.#now(), timeout + LEASE_MARGIN_MS);
+    const lease = this.#options.timeout + LEASE_MARGIN_MS;
+    const leasedUntil = performance.now() + lease;
+    const event = await this.#store.claim(this.#now(), lease);
     // A clock that was set may end a lease early.
     if (!event || this.#running.has(event.id)) return false;
     this.#running.add(event.id);
     try {
-      await this.#write(event, await this.#result(event));
+      await this.#write(event, await this.#result(event, leasedUntil));
     } finally {
       this.#running.delete(event.id);
     }
@@ -122,7 +128,7 @@ export class Worker {
   }
 
   /** Calls the handler. Returns what writes the result to the store. */
-  async #result(event: QueuedEvent): Promise<() => Promise<void>> {
+  async #result(event: QueuedEvent, leasedUntil: number): Promise<() => Promise<void>> {
     const done = () => this.#store.complete(event.id);
     if (event.stale && this.#options.stale === "skip") return done;
     try {
@@ -131,7 +137,7 @@ export class Worker {
       }
       await this.#call(event);
     } catch (error) {
-      return this.#failed(event, error);
+      return this.#failed(event, error, leasedUntil);
     }
     return done;
   }
@@ -196,12 +202,17 @@ export class Worker {
   }
 
   /** Reports it: the store may refuse the result for long. */
-  #failed(event: QueuedEvent, error: unknown): () => Promise<void> {
+  #failed(event: QueuedEvent, error: unknown, leasedUntil: number): () => Promise<void> {
     const delay = this.#options.retries[event.attempt - 1];
-    const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
     const retryAt = delay === undefined ? undefined : this.#now() + delay;
     this.#report(error, event, delay === undefined);
-    return () => this.#store.fail(event.id, text, retryAt);
+    let tries = 0;
+    return async () => {
+      // After the lease, the event is due again, and another process may have it.
+      if (performance.now() >= leasedUntil) return;
+      const text = (tries += 1) > TEXT_TRIES ? nameOf(error) : textOf(error);
+      await this.#store.fail(event.id, text, retryAt);
+    };
   }
 
   #report(error: unknown, event: QueuedEvent, dead: boolean): void {
@@ -218,6 +229,20 @@ function print(error: unknown, { type, id, attempt }: QueuedEvent, dead: boolean
   // Not the error itself: what it has besides may be a request with its credentials.
   const text = (error as Error)?.stack ?? String(error);
   console.error(`restive: attempt ${attempt} to handle ${type} ${id} failed; ${ends}: ${text}`);
+}
+
+/** What the store gets. Half of a surrogate pair, from a body, is not text everywhere. */
+function textOf(error: unknown): string {
+  try {
+    const text = String((error as Error)?.message ?? error).slice(0, MAX_ERROR_CHARS);
+    return new TextDecoder().decode(new TextEncoder().encode(text));
+  } catch {
+    return nameOf(error);
+  }
+}
+
+function nameOf(error: unknown): string {
+  return error instanceof Error ? error.constructor.name : typeof error;
 }
 
 /** Browsers have no `setImmediate`, and make a timer some milliseconds late. */

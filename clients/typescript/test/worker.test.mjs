@@ -129,6 +129,49 @@ test("a failure that the store does not take at once is written again", deadline
   assert.equal(await store.nextDue(), times[0], "it is not leased any more");
 });
 
+test("a text that the store never takes keeps no other event waiting", deadline, async () => {
+  const store = new MemoryStore();
+  const odd = { half: new Error("half \ud800"), silent: Object.create(null), picky: new TypeError("no") };
+  for (const id of [...Object.keys(odd), "good"]) await store.put(newEvent(id));
+  const { fail } = store;
+  store.fail = async (id, error, retryAt) => {
+    if (error === "no") throw new Error("this text is not taken");
+    return fail.call(store, id, error, retryAt);
+  };
+  const handler = ({ id }) => {
+    if (odd[id]) throw odd[id];
+  };
+  const worker = new Worker(store, handler, { onError: () => undefined, retries: [] }).start();
+  await eventually(async () => (await store.counts()).pending === 0, "the end of the backlog");
+  await worker.stop();
+  const dead = (await store.dead(9)).map(({ id, error }) => [id, error]);
+  const shown = { half: "half \ufffd", silent: "object", picky: "TypeError" };
+  assert.deepEqual(Object.fromEntries(dead), shown);
+});
+
+test("a failure is not written after its lease", deadline, async () => {
+  const store = new MemoryStore();
+  await store.put(newEvent("a"));
+  const { fail } = store;
+  let fails = 0;
+  store.fail = async (id, error, retryAt) => {
+    fails += 1;
+    return fail.call(store, id, error, retryAt);
+  };
+  const clock = performance.now;
+  const handler = () => {
+    const now = clock.call(performance);
+    performance.now = () => now + 3_600_000;
+    throw new Error("no");
+  };
+  try {
+    assert.ok(await new Worker(store, handler, { onError: () => undefined }).once());
+  } finally {
+    performance.now = clock;
+  }
+  assert.equal(fails, 0);
+});
+
 test("timers and requests have their turn while a backlog lasts", deadline, async () => {
   const store = new MemoryStore();
   let [calls, fired] = [0, 0];

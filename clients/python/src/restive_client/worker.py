@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import itertools
 import logging
 import threading
 import time
@@ -28,6 +29,9 @@ IDLE_SECONDS = 1.0
 #: Shortest pause, so that a wrong clock does not make it a busy loop.
 MIN_IDLE_SECONDS = 0.02
 MAX_ERROR_CHARS = 1000
+#: How often the text of an error is offered to the store. Then it gets the error's type alone: the
+#: text may be one that it never takes.
+TEXT_TRIES = 3
 _LOGGER = logging.getLogger("restive_client")
 #: Pause before a result that the store did not take is written again.
 STORE_RETRY_SECONDS = 1.0
@@ -87,14 +91,23 @@ class _Steps:
         """Returns what writes the result to the store."""
         return lambda: self.store.complete(event.id)
 
-    def failed(self, event: QueuedEvent, error: Exception) -> Callable[[], None]:
+    def failed(
+        self, event: QueuedEvent, error: Exception, leased_until: float
+    ) -> Callable[[], None]:
         """Reports it: the store may refuse the result for long. Returns what writes that."""
         at = event.attempt - 1
         dead = at >= len(self._retries)
-        text = (str(error) or type(error).__name__)[:MAX_ERROR_CHARS]
+        tries = itertools.repeat(_text_of(error), TEXT_TRIES)
+        texts = itertools.chain(tries, itertools.repeat(type(error).__name__))
         retry_at = None if dead else self.now() + self._retries[at]
         self.report(error, event, dead)
-        return lambda: self.store.fail(event.id, text, retry_at)
+
+        def write() -> None:
+            # After the lease, the event is due again, and another process may have it.
+            if time.monotonic() < leased_until:
+                self.store.fail(event.id, next(texts), retry_at)
+
+        return write
 
     def report(self, error: Exception, event: QueuedEvent | None, dead: bool) -> None:
         # What fails in the report must not end the worker.
@@ -161,25 +174,26 @@ class Worker:
 
     def once(self) -> bool:
         """Handles one event that is due. False if there is none."""
+        leased_until = time.monotonic() + THREAD_LEASE_SECONDS
         event = self._steps.store.claim(self._steps.now(), THREAD_LEASE_SECONDS)
         # A thread of this process still works on an event whose lease has ended.
         if event is None or event.id in self._running:
             return False
         self._running[event.id] = time.monotonic()
         try:
-            self._write(event, self._handle(event))
+            self._write(event, self._handle(event, leased_until))
         finally:
             self._running.pop(event.id, None)
         return True
 
-    def _handle(self, event: QueuedEvent) -> Callable[[], None]:
+    def _handle(self, event: QueuedEvent, leased_until: float) -> Callable[[], None]:
         try:
             if not self._steps.skips(event):
                 self._handler(self._steps.check(event), _context(event))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            return self._steps.failed(event, _failure(error))
+            return self._steps.failed(event, _failure(error), leased_until)
         return self._steps.succeeded(event)
 
     def _write(self, event: QueuedEvent, result: Callable[[], None]) -> None:
@@ -234,6 +248,7 @@ class AsyncWorker:
         """Handles one event that is due. False if there is none."""
         store = self._steps.store
         lease = self._timeout + LEASE_MARGIN_SECONDS
+        until = time.monotonic() + lease
         event = await asyncio.to_thread(store.claim, self._steps.now(), lease)
         # A clock that was set may end a lease early.
         if event is None or event.id in self._running:
@@ -244,7 +259,7 @@ class AsyncWorker:
             if error is None:
                 result = self._steps.succeeded(event)
             else:
-                result = await asyncio.to_thread(self._steps.failed, event, error)
+                result = await asyncio.to_thread(self._steps.failed, event, error, until)
             await self._write(event, result)
         finally:
             self._running.discard(event.id)
@@ -306,6 +321,16 @@ def _failure(error: BaseException) -> Exception:
         failure = RuntimeError(f"the handler raised {error!r}")
     failure.__cause__ = error
     return failure
+
+
+def _text_of(error: Exception) -> str:
+    """What the store gets. Half of a surrogate pair, from a body, cannot be stored."""
+    name = type(error).__name__
+    try:
+        text = str(error) or name
+    except Exception:
+        text = name
+    return text[:MAX_ERROR_CHARS].encode("utf-8", "replace").decode()
 
 
 def _context(event: QueuedEvent) -> Context:

@@ -31,10 +31,19 @@ impl FromStr for Target {
         if authority.as_str().contains('@') {
             return Err("the URL must not contain credentials".to_owned());
         }
+        if !has_port_or_none(authority) {
+            return Err(format!("`{authority}` has no valid port; ports are 1 to 65535"));
+        }
         let path = url.path_and_query().map_or("/", |path| path.as_str());
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         Ok(Target { origin: format!("{scheme}://{authority}"), path })
     }
+}
+
+/// The parser takes anything for a port.
+fn has_port_or_none(authority: &http::uri::Authority) -> bool {
+    let rest = authority.as_str().strip_prefix(authority.host());
+    rest == Some("") || authority.port_u16().is_some_and(|port| port > 0)
 }
 
 impl fmt::Display for Target {
@@ -101,6 +110,7 @@ mod tests {
     #[test]
     fn the_first_route_that_matches_decides() {
         let other: Target = "localhost:3000/hook?a=1".parse().unwrap();
+        assert_eq!("[::1]:80".parse::<Target>().unwrap().to_string(), "http://[::1]:80/");
         let routes = ["order.paid=/paid", "order.*=/orders", "book.*=https://books.test:8443"];
         let routes: Vec<Route> = routes.iter().map(|route| route.parse().unwrap()).collect();
         for (kind, expected) in [
@@ -115,7 +125,8 @@ mod tests {
 
     #[test]
     fn bad_targets_and_routes_are_refused() {
-        for text in ["", "ftp://a/b", "http://", "a b", "https://user:pw@a"] {
+        let ports = ["a:xx", "a:", "a:0", "a:70000", "http://[::1]:x/"];
+        for text in ["", "ftp://a/b", "http://", "a b", "https://user:pw@a"].iter().chain(&ports) {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
         for text in ["order.*", "=/a", "order.*=", "or*der=/a", "order.*=ftp://x"] {

@@ -216,7 +216,8 @@ fn a_retry_is_at_most_a_tenth_late() {
     let delivery = wait_for(&server, &id, &["succeeded"]).remove(0);
     let all = attempts(&server, &delivery);
     let instant = |text: &Value| model_millis(text.as_str().unwrap());
-    let planned = instant(&all[0]["next_attempt_at"]) - instant(&all[0]["created_at"]);
+    // An attempt ends when it is updated. On a busy machine that is much later than its beginning.
+    let planned = instant(&all[0]["next_attempt_at"]) - instant(&all[0]["updated_at"]);
     assert!((2000..=2210).contains(&planned), "jitter only adds, at most a tenth: {planned}");
 }
 

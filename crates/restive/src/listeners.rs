@@ -202,7 +202,13 @@ impl Inherited {
 }
 
 fn bind(address: SocketAddr) -> anyhow::Result<Listener> {
-    Listener::bind(address).with_context(|| format!("cannot listen on {address}"))
+    Listener::bind(address).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AddrInUse => " (another program does): choose another address",
+            _ => "",
+        };
+        anyhow::Error::from(error).context(format!("cannot listen on {address}{hint}"))
+    })
 }
 
 /// Binds the same port for TCP and UDP. A port chosen by the system is only known to be free for

@@ -255,14 +255,15 @@ fn a_listener_that_can_never_work_says_why_and_ends() {
     for (key, arguments, told) in [
         ("sk_test_wrong", &to[..], "invalid_api_key"),
         (KEY, &["--forward-to", "ftp://x"], "write a URL"),
+        (KEY, &["--forward-to", "localhost:hook"], "no valid port"),
         (KEY, &["--forward-to", "x", "--route", "order.*"], "write a pattern"),
         (KEY, &["--forward-to", "x", "--secret", "hunter2"], "no signing secret"),
         (KEY, &["--forward-to", "x", "--since", "yesterday"], "write an age"),
         (KEY, &["--forward-to", "x", "--events", "no.such.type"], "no.such.type"),
-        (KEY, &[], "--forward-to"),
+        (KEY, &[], "required arguments"),
     ] {
         let stderr = ends(key, arguments);
-        assert!(stderr.contains(told), "{arguments:?}: {stderr}");
+        assert_eq!(stderr.matches(told).count(), 1, "{arguments:?}: {stderr}");
         assert!(!stderr.contains("hunter2"), "{stderr}");
     }
 }

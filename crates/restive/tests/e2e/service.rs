@@ -224,7 +224,8 @@ fn a_folder_or_port_in_use_is_refused_with_a_reason() {
     let arguments = ["serve", "--listen", &address, "--data", "data"];
     let (_, error, code) = crate::harness::run(folder.path(), &arguments);
     assert_eq!(code, 1);
-    assert!(error.contains(&address) && error.contains("cannot listen on"), "{error}");
+    assert!(error.contains(&format!("cannot listen on {address} (another program")), "{error}");
+    assert!(error.contains("choose another address"), "{error}");
     server.get("/v1/books").expect(200);
 }
 

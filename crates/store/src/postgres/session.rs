@@ -137,12 +137,12 @@ impl Session {
         })
     }
 
-    /// Writes and commits, in one round trip.
+    /// Writes and commits, in one round trip once the steps are prepared.
     pub fn commit(&mut self, steps: Vec<Step>) -> Result<(), Error> {
         let client = self.client()?;
+        // Prepared first, so that nothing but COMMIT can be in flight after the last step.
+        let ready = self.run(client.ready(&steps))?;
         let done = self.run(async {
-            // Prepared first, so that nothing but COMMIT can be in flight after the last step.
-            let ready = client.ready(&steps).await?;
             let (written, committed) = tokio::join!(client.run(&ready), client.batch("COMMIT"));
             // COMMIT of a transaction that has failed rolls it back, and says nothing.
             written?;

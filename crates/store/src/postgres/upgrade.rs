@@ -29,15 +29,18 @@ const VALUE: &str = "SELECT value FROM meta WHERE name = $1";
 const SET_VALUE: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) \
     ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 
-/// Indexes of a table, and whether one is unique or has a column of a list as it is.
-const INDEXES: &str = "SELECT c.relname::text, i.indisunique OR EXISTS (SELECT 1 \
-    FROM unnest(i.indkey::int2[]) AS key JOIN pg_attribute a \
-    ON a.attrelid = i.indrelid AND a.attnum = key WHERE a.attname = ANY($2)) \
-    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_class t ON t.oid = i.indrelid \
+/// Indexes of a table, and whether one is unique or has a column of a list as it is. Other forms
+/// than a B-tree take texts of any length.
+const INDEXES: &str = "SELECT c.relname::text, i.indisunique OR (m.amname = 'btree' AND \
+    EXISTS (SELECT 1 FROM unnest(i.indkey::int2[]) AS key JOIN pg_attribute a \
+    ON a.attrelid = i.indrelid AND a.attnum = key WHERE a.attname = ANY($2))) \
+    FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam \
+    JOIN pg_class t ON t.oid = i.indrelid \
     JOIN pg_namespace s ON s.oid = t.relnamespace \
     WHERE t.relname = $1 AND s.nspname = current_schema() AND NOT i.indisprimary";
-/// How long the removal of indexes waits for readers of their tables, in all.
-const DROPS: Duration = Duration::from_secs(3);
+/// How long the removal of an index that refuses values waits for readers of its table, and how
+/// long that of all others does together.
+const DROP_WAIT: Duration = Duration::from_secs(3);
 /// And each one, even if the others have waited so long.
 const LEAST_WAIT: Duration = Duration::from_millis(50);
 
@@ -172,6 +175,9 @@ fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<FoundIndex>, 
         return Ok(Vec::new());
     }
     let there = work.indexes_of(collection)?;
+    let is_wanted = |found: &FoundIndex| wanted.iter().any(|one| one.name == found.name);
+    let (there, unneeded): (Vec<_>, Vec<_>) = there.into_iter().partition(is_wanted);
+    check_reads(work, &work.tables[ix].name, &unneeded)?;
     let is_there = |name: &String| there.iter().any(|one| one.name == *name);
     let missing = || wanted.iter().filter(|index| !is_there(&index.name));
     for index in missing() {
@@ -183,8 +189,7 @@ fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<FoundIndex>, 
     if missing().next().is_some() && !work.query(&rows, &[])?.is_empty() {
         work.batch(&format!("ANALYZE {table}"))?;
     }
-    let is_wanted = |found: &FoundIndex| wanted.iter().any(|one| one.name == found.name);
-    Ok(there.into_iter().filter(|found| !is_wanted(found)).collect())
+    Ok(unneeded)
 }
 
 /// Drops indexes. This comes last and waits for little in all: it keeps other nodes from reading
@@ -195,24 +200,20 @@ fn drop_indexes(work: &Work<'_>, mut unneeded: Vec<FoundIndex>) -> Result<(), Er
     }
     unneeded.sort_by_key(|index| !index.refuses_values);
     let began = Instant::now();
-    for (place, index) in unneeded.iter().enumerate() {
-        let left = DROPS.saturating_sub(began.elapsed()).max(LEAST_WAIT).as_millis();
+    for index in &unneeded {
+        let left = match index.refuses_values {
+            true => DROP_WAIT,
+            false => DROP_WAIT.saturating_sub(began.elapsed()).max(LEAST_WAIT),
+        };
+        let left = left.as_millis();
         work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{left}ms'"))?;
         match work.batch(&format!("DROP INDEX {}", quote(&index.name))) {
             Ok(()) => work.batch("RELEASE before")?,
-            Err(Error::Busy) if index.refuses_values => {
-                return Err(Error::Refused(vec![format!(
-                    "the index {} must be removed, but another session reads its table, as \
-                     pg_dump does: start again when that has ended",
-                    index.name
-                )]));
-            }
+            Err(Error::Busy) if index.refuses_values => return Err(index.is_read()),
             Err(Error::Busy) => {
-                tracing::warn!(index = %index.name, indexes = unneeded.len() - place, "indexes \
-                    that are not needed any more stay until the next start, since another session \
-                    reads the table of the first one");
+                tracing::warn!(index = %index.name, "an index that is not needed any more stays \
+                    until the next start, since another session reads its table");
                 work.batch("ROLLBACK TO before")?;
-                break;
             }
             Err(error) => return Err(error),
         }
@@ -220,11 +221,34 @@ fn drop_indexes(work: &Work<'_>, mut unneeded: Vec<FoundIndex>) -> Result<(), Er
     work.batch("SET LOCAL lock_timeout = '60s'")
 }
 
+/// Refuses the start before the indexes are made, which may take long, rather than afterwards.
+fn check_reads(work: &Work<'_>, table: &str, unneeded: &[FoundIndex]) -> Result<(), Error> {
+    let Some(index) = unneeded.iter().find(|index| index.refuses_values) else { return Ok(()) };
+    let limit = DROP_WAIT.as_millis();
+    work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{limit}ms'"))?;
+    match work.batch(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")) {
+        // Given back: the others may read the table meanwhile.
+        Ok(()) => work.batch("ROLLBACK TO before; RELEASE before"),
+        Err(Error::Busy) => Err(index.is_read()),
+        Err(error) => Err(error),
+    }
+}
+
 /// An index of a table.
 struct FoundIndex {
     name: String,
     /// Values that the schema allows: two that are the same, or one that is too long.
     refuses_values: bool,
+}
+
+impl FoundIndex {
+    fn is_read(&self) -> Error {
+        Error::Refused(vec![format!(
+            "the index {} must be removed, but another session reads its table, as pg_dump does: \
+             start again when that has ended",
+            self.name
+        )])
+    }
 }
 
 /// The tables, inside the transaction that upgrades them.

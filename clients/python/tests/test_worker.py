@@ -116,7 +116,7 @@ class Workers(unittest.TestCase):
         shown = {"half": "unknown customer ?", "silent": "Silent", "refused": "KeyError"}
         self.assertEqual(texts, shown)
 
-    def test_a_failure_is_not_written_after_its_lease(self):
+    def test_a_failure_is_not_written_again_after_its_lease(self):
         self.put("a")
         clock = [0.0]
         self.store.now = lambda: clock[0]

@@ -209,8 +209,9 @@ export class Worker {
     let tries = 0;
     return async () => {
       // After the lease, the event is due again, and another process may have it.
-      if (performance.now() >= leasedUntil) return;
-      const text = (tries += 1) > TEXT_TRIES ? nameOf(error) : textOf(error);
+      if (tries > 0 && performance.now() >= leasedUntil) return;
+      tries += 1;
+      const text = tries > TEXT_TRIES ? nameOf(error) : textOf(error);
       await this.#store.fail(event.id, text, retryAt);
     };
   }

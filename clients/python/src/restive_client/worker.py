@@ -102,9 +102,11 @@ class _Steps:
         retry_at = None if dead else self.now() + self._retries[at]
         self.report(error, event, dead)
 
+        number = itertools.count(1)
+
         def write() -> None:
             # After the lease, the event is due again, and another process may have it.
-            if time.monotonic() < leased_until:
+            if next(number) == 1 or time.monotonic() < leased_until:
                 self.store.fail(event.id, next(texts), retry_at)
 
         return write

@@ -114,17 +114,21 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Prints the chain of causes, one per line; the root cause is last. Some errors show
-            // their cause themselves.
-            let mut shown = error.to_string();
-            eprintln!("restive: {shown}");
-            for cause in error.chain().skip(1).map(ToString::to_string) {
-                if !shown.ends_with(&cause) {
-                    eprintln!("  because: {cause}");
-                }
-                shown = cause;
-            }
+            print(&error);
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Prints the chain of causes, one per line; the root cause is last. Some errors show their cause
+/// themselves.
+fn print(error: &anyhow::Error) {
+    let mut shown = error.to_string();
+    eprintln!("restive: {shown}");
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !shown.ends_with(&cause) {
+            eprintln!("  because: {cause}");
+        }
+        shown = cause;
     }
 }

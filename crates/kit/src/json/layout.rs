@@ -6,6 +6,12 @@ use std::fmt::Write as _;
 use super::Node;
 use super::parse::unescape;
 
+/// Of one text. Indented, a deep document grows a thousandfold; an ordinary one three times.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+/// Of the texts in all layouts together: 16 MiB, which are written and hashed in some 50 ms. The
+/// most likely layouts come first.
+const MAX_TEXTS_BYTES: usize = 16 << 20;
+
 /// How a serialiser writes documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -39,7 +45,7 @@ pub(crate) enum Escapes {
 
 impl Layout {
     /// The layouts of common serialisers. Most likely ones first.
-    pub(crate) fn all() -> impl Iterator<Item = Layout> {
+    fn all() -> impl Iterator<Item = Layout> {
         use Escapes::{Ascii, AsciiAndSlashes, Html, Least};
         use Spacing::{Compact, Pretty, Spaced};
         let newlines = [false, true].into_iter();
@@ -57,22 +63,34 @@ impl Layout {
         })
     }
 
-    pub(crate) fn write(&self, node: &Node<'_>) -> String {
+    /// A document in all layouts, as far as the limits allow: nobody has to be trusted to send one.
+    pub(crate) fn texts(node: &Node<'_>) -> impl Iterator<Item = (Layout, String)> {
+        let mut left = MAX_TEXTS_BYTES;
+        Layout::all().filter_map(move |layout| {
+            let limit = left.min(MAX_TEXT_BYTES);
+            let text = layout.write(node, limit);
+            left -= text.as_ref().map_or(limit, String::len);
+            Some((layout, text?))
+        })
+    }
+
+    /// None if the text has more bytes than this.
+    fn write(&self, node: &Node<'_>, max_bytes: usize) -> Option<String> {
         let mut out = String::new();
-        self.node(&mut out, node, 0);
+        self.node(&mut out, node, 0, max_bytes);
         if self.newline {
             out.push('\n');
         }
-        out
+        (out.len() <= max_bytes).then_some(out)
     }
 
-    fn node(&self, out: &mut String, node: &Node<'_>, depth: usize) {
+    fn node(&self, out: &mut String, node: &Node<'_>, depth: usize, max_bytes: usize) {
         match node {
             Node::Bare(raw) => out.push_str(raw),
             Node::Text(raw) => self.text(out, raw),
             Node::Array(items) => {
-                self.items(out, depth, ['[', ']'], items, |out, item| {
-                    self.node(out, item, depth + 1);
+                self.items(out, (depth, max_bytes), ['[', ']'], items, |out, item| {
+                    self.node(out, item, depth + 1, max_bytes);
                 });
             }
             Node::Object(members) => {
@@ -80,10 +98,10 @@ impl Layout {
                 if self.sorted {
                     members.sort_by_key(|(name, _)| *name);
                 }
-                self.items(out, depth, ['{', '}'], &members, |out, (name, value)| {
+                self.items(out, (depth, max_bytes), ['{', '}'], &members, |out, (name, value)| {
                     self.text(out, name);
                     out.push_str(if self.spacing == Spacing::Compact { ":" } else { ": " });
-                    self.node(out, value, depth + 1);
+                    self.node(out, value, depth + 1, max_bytes);
                 });
             }
         }
@@ -92,13 +110,16 @@ impl Layout {
     fn items<T>(
         &self,
         out: &mut String,
-        depth: usize,
+        (depth, max_bytes): (usize, usize),
         [open, close]: [char; 2],
         items: &[T],
         mut write: impl FnMut(&mut String, &T),
     ) {
         out.push(open);
         for (place, item) in items.iter().enumerate() {
+            if out.len() > max_bytes {
+                return;
+            }
             match (self.spacing, place) {
                 (Spacing::Pretty(_), 0) => {}
                 (Spacing::Spaced, 1..) => out.push_str(", "),
@@ -168,7 +189,7 @@ mod tests {
 
     fn check(layout: Layout, expected: &str) {
         let node = parse(r#"{"b":"é/<","a":[1,{}],"c":[]}"#).unwrap();
-        assert_eq!(layout.write(&node), expected);
+        assert_eq!(layout.write(&node, 1_000).as_deref(), Some(expected));
     }
 
     #[test]
@@ -196,9 +217,33 @@ mod tests {
         let text = r#"{"z":"\ud83d\ude00\u0001\n","a":{"n":1.50,"t":[true,null]}}"#;
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         for layout in Layout::all() {
-            let written = layout.write(&parse(text).unwrap());
+            let written = layout.write(&parse(text).unwrap(), 1_000).unwrap();
             let read: serde_json::Value = serde_json::from_str(&written).unwrap();
             assert_eq!(read, value, "{layout:?}");
         }
+    }
+
+    #[test]
+    fn a_document_that_grows_is_written_as_far_as_the_limits_allow() {
+        // With an indent of 4 it has 35 MB; all layouts together have 600 MB.
+        let (depth, items) = (120, 70_000);
+        let text = format!("{}{}1{}", "[".repeat(depth), "1,".repeat(items), "]".repeat(depth));
+        let node = parse(&text).unwrap();
+        let texts: Vec<_> = Layout::texts(&node).collect();
+        assert_eq!(texts[0].1, text);
+        assert!(texts.iter().all(|(_, text)| text.len() <= MAX_TEXT_BYTES));
+        assert!(texts.iter().map(|(_, text)| text.len()).sum::<usize>() <= MAX_TEXTS_BYTES);
+        let layout = Layout {
+            spacing: Spacing::Pretty(4),
+            sorted: false,
+            escapes: Escapes::Least,
+            newline: false,
+        };
+        let mut out = String::new();
+        layout.node(&mut out, &node, 0, 100_000);
+        assert!(out.len() < 200_000, "{} bytes are written", out.len());
+        // An ordinary document is written in every layout.
+        let items = vec![r#"{"id":"order_1","lines":[{"sku":"a","n":1}]}"#; 1_000].join(",");
+        assert_eq!(Layout::texts(&parse(&format!("[{items}]")).unwrap()).count(), 64);
     }
 }

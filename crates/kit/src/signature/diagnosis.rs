@@ -321,8 +321,8 @@ fn original_body(claim: &Claim<'_>, secrets: &[&str], body: &[u8]) -> Option<Str
         }
     }
     let document = json::parse(text.trim_start_matches('\u{FEFF}')).ok()?;
-    let mut layouts = Layout::all();
-    let found = layouts.find(|layout| fits(layout.write(&document).as_bytes()))?;
+    let mut written = Layout::texts(&document);
+    let (found, _) = written.find(|(_, text)| fits(text.as_bytes()))?;
     Some(describe(&found))
 }
 

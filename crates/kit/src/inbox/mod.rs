@@ -7,6 +7,8 @@
 //! - A crash while a handler runs repeats the call: at least once. [`Inbox::open_with`] runs a
 //!   function inside the transaction that marks the event: its effects in the same file happen
 //!   exactly once.
+//! - One process at a time hands out the events of a file. Another one that opens it stores, lists
+//!   and retries events, and continues when the first one has closed it or ended.
 //! - Events of one resource are handed out one at a time. If a newer state of the resource was
 //!   processed before, the event is marked or skipped ([`OutOfOrder`]).
 //!
@@ -31,6 +33,7 @@ mod clock;
 mod file;
 mod lease;
 mod options;
+mod processing;
 mod queue;
 mod scan;
 mod slot;

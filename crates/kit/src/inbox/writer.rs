@@ -16,6 +16,7 @@ use super::apply::panic_reason;
 use super::clock::Clock;
 use super::file::{self, Stored};
 use super::lease::{Claimed, Outcome};
+use super::processing::Processing;
 use super::queue::{Finish, Job, Question, Queue};
 use super::scan::{Scan, Taken};
 use super::slot::Answer;
@@ -68,6 +69,7 @@ pub(super) fn start(
         queue: queue.clone(),
         leased: HashSet::new(),
         busy: HashMap::new(),
+        processing: Processing::new(path),
         uncounted: HashSet::new(),
         unwritten: Vec::new(),
         scan: Scan::new(),
@@ -105,6 +107,8 @@ struct Writer {
     options: Options,
     handler: Option<Handler>,
     queue: Arc<Queue>,
+    /// Whether this process hands out the events of the file.
+    processing: Processing,
     /// Events in the hands of workers.
     leased: HashSet<i64>,
     /// Their resources.
@@ -121,6 +125,13 @@ struct Writer {
     not_before: Instant,
     clean_up_at: Instant,
     data_version: i64,
+}
+
+/// What became of the transaction in which a handler ran.
+enum Applied {
+    Whole,
+    /// The handler, or SQLite on its behalf, committed it or rolled it back.
+    TransactionEnded,
 }
 
 /// At its end, also by a panic.
@@ -428,6 +439,11 @@ impl Writer {
     /// Takes events that are due, and counts their attempts. This is not synced: after a power
     /// loss an attempt may not be counted, but after the end of the process it is.
     fn claim(&mut self, wanted: usize) -> rusqlite::Result<Vec<Claimed>> {
+        if !self.processing.is_ours() {
+            // Not at once: another process may go on for long.
+            self.not_before = Instant::now() + LOOK;
+            return Ok(Vec::new());
+        }
         // Only what is durable is processed: the provider may send the rest again.
         self.syncs.settle();
         self.mend()?;
@@ -515,17 +531,31 @@ impl Writer {
         let now = self.clock.now_ms();
         let mut applied = false;
         let done = self.transaction(|writer| {
-            for one in claimed {
-                writer.apply_one(handler, one, now)?;
+            for (place, one) in claimed.iter().enumerate() {
+                if let Applied::TransactionEnded = writer.apply_one(handler, one, now)? {
+                    return Ok(Some(place));
+                }
             }
             applied = true;
-            Ok(())
+            Ok(None)
         });
-        if applied && done.as_ref().is_err_and(|error| !is_constraint(error)) {
+        match &done {
+            // Those before it may have lost their effects and marks, and those after it wait.
+            Ok(Some(ended)) => {
+                let pending =
+                    |one: &&Claimed| matches!(file::load(&self.file, one.number), Ok(Some(_)));
+                let (before, after) = claimed.split_at(*ended);
+                let others = before.iter().chain(after.iter().skip(1)).filter(pending);
+                self.uncounted.extend(others.map(|one| one.number));
+                self.look_again();
+            }
             // No handler failed: the disk did not store what they did.
-            self.uncounted.extend(claimed.iter().map(|one| one.number));
+            Err(error) if applied && !is_constraint(error) => {
+                self.uncounted.extend(claimed.iter().map(|one| one.number));
+            }
+            _ => {}
         }
-        done
+        done.map(drop)
     }
 
     /// After a commit that a constraint refused, such as a deferred foreign key: each event in a
@@ -559,10 +589,10 @@ impl Writer {
         handler: &mut Handler,
         claimed: &Claimed,
         now: i64,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<Applied> {
         // Another process, or an operator, may have ended it since it was taken.
         if file::load(&self.file, claimed.number)?.is_none() {
-            return Ok(());
+            return Ok(Applied::Whole);
         }
         self.file.execute_batch("SAVEPOINT handler")?;
         let call = || handler(&self.file, &claimed.event);
@@ -573,7 +603,8 @@ impl Writer {
             self.file.execute_batch("BEGIN IMMEDIATE; SAVEPOINT handler")?;
             let failure = Failure::new("the handler ended the transaction of the inbox");
             self.record(&Finish::new(claimed, Outcome::Failed(failure), None), now)?;
-            return self.file.execute_batch("RELEASE handler");
+            self.file.execute_batch("RELEASE handler")?;
+            return Ok(Applied::TransactionEnded);
         }
         let outcome = match result {
             Ok(()) => Outcome::Done,
@@ -583,7 +614,8 @@ impl Writer {
             }
         };
         self.record(&Finish::new(claimed, outcome, None), now)?;
-        self.file.execute_batch("RELEASE handler")
+        self.file.execute_batch("RELEASE handler")?;
+        Ok(Applied::Whole)
     }
 
     fn clean_up(&mut self) {

@@ -270,6 +270,8 @@ fn an_event_whose_handler_ends_the_process_is_given_up_in_the_end() {
         // Like a crash: no result is written.
         std::mem::forget(lease);
         std::mem::forget(inbox);
+        // The system releases the lock of a process that ends; this one goes on.
+        std::fs::remove_file(place.path().with_extension("db.lock")).unwrap();
     }
     let inbox = place.open();
     assert!(inbox.next_blocking(Some(Instant::now() + Duration::from_millis(300))).is_none());
@@ -466,6 +468,62 @@ fn effects_that_cannot_be_committed_fail_their_event_and_no_other() {
     let effects: (i64, i64) =
         file.query_row(select, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
     assert_eq!(effects, (5, 5), "each effect once");
+}
+
+/// Reads through a connection of its own: a question to the inbox would have it look again.
+fn count(place: &Place, select: &str) -> i64 {
+    let file = restive_kit::inbox::rusqlite::Connection::open(place.path()).unwrap();
+    file.query_row(select, [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_handler_that_ends_the_transaction_costs_the_other_events_of_its_batch_nothing() {
+    for end in ["ROLLBACK", "COMMIT", "INSERT OR ROLLBACK INTO books VALUES ('first')"] {
+        let place = Place::default();
+        let inbox = place.open();
+        change(&place, "CREATE TABLE books (id TEXT UNIQUE); INSERT INTO books VALUES ('first')");
+        // Stored before the handler runs, so that it gets them in one batch.
+        for number in 0..6 {
+            inbox.accept_blocking(event(&format!("evt_{number}"))).unwrap();
+        }
+        drop(inbox);
+        let inbox = Inbox::open_with(&place.path(), quick(), move |database, event| {
+            if event.id == "evt_3" && event.attempt < 4 {
+                database.execute_batch(end)?;
+                return Ok(());
+            }
+            database.execute("INSERT INTO books VALUES (?1)", [&event.id])?;
+            Ok::<(), Failure>(())
+        })
+        .unwrap();
+        let books = "SELECT count(*) FROM books WHERE id LIKE 'evt%'";
+        eventually("each event has its effect", || count(&place, books) == 6);
+        drop(inbox);
+        let attempts = |id: &str| {
+            count(&place, &format!("SELECT attempts FROM events WHERE id = '{id}' AND state = 1"))
+        };
+        assert_eq!(attempts("evt_3"), 4, "{end}");
+        for other in ["evt_0", "evt_2", "evt_4", "evt_5"] {
+            assert_eq!(attempts(other), 1, "{end}: {other}");
+        }
+    }
+}
+
+#[test]
+fn one_process_at_a_time_hands_out_events_and_the_next_one_continues() {
+    let place = Place::default();
+    let (first, second) = (place.open(), place.open());
+    first.accept_blocking(event("evt_1")).unwrap();
+    let lease = first.next_blocking(in_time()).unwrap();
+    // Both store events; only the first one hands them out.
+    second.accept_blocking(event("evt_2")).unwrap();
+    let soon = Some(Instant::now() + Duration::from_millis(600));
+    assert!(second.next_blocking(soon).is_none(), "the first one may have any event in hand");
+    assert_eq!(first.next_blocking(in_time()).unwrap().id, "evt_2");
+    lease.done_blocking().unwrap();
+    drop(first);
+    let lease = second.next_blocking(in_time()).unwrap();
+    assert_eq!((&*lease.id, lease.attempt), ("evt_2", 2));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The last event that was processed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,11 +57,16 @@ impl PositionStore for InMemory {
 #[derive(Debug)]
 pub struct PositionFile {
     path: PathBuf,
+    /// Number of the last call of `save`, from 1.
+    saves: u64,
+    /// The last one that is in the file. A caller may drop `save` while it writes and call it
+    /// again: the writes follow one another, and an older checkpoint never replaces a newer one.
+    written: Arc<Mutex<u64>>,
 }
 
 impl PositionFile {
     pub fn new(path: impl Into<PathBuf>) -> PositionFile {
-        PositionFile { path: path.into() }
+        PositionFile { path: path.into(), saves: 0, written: Arc::default() }
     }
 }
 
@@ -82,10 +88,18 @@ impl PositionStore for PositionFile {
 
     fn save<'a>(&'a mut self, checkpoint: &'a Checkpoint) -> StoreFuture<'a, ()> {
         let (path, checkpoint) = (self.path.clone(), checkpoint.clone());
+        self.saves += 1;
+        let (number, written) = (self.saves, self.written.clone());
         Box::pin(async move {
             // A sync takes milliseconds, which other tasks must not wait for.
             tokio::task::spawn_blocking(move || {
-                write(&path, &checkpoint).map_err(|error| named("cannot write", &path, &error))
+                let mut written = written.lock().unwrap_or_else(PoisonError::into_inner);
+                if number > *written {
+                    write(&path, &checkpoint)
+                        .map_err(|error| named("cannot write", &path, &error))?;
+                    *written = number;
+                }
+                Ok(())
             })
             .await?
         })
@@ -112,6 +126,7 @@ fn named(what: &str, path: &Path, error: &dyn std::error::Error) -> BoxError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::task::Poll;
 
     #[tokio::test]
     async fn a_file_keeps_the_last_checkpoint_and_a_damaged_one_is_refused() {
@@ -130,5 +145,23 @@ mod tests {
         assert!(error.contains("not a position file"), "{error}");
         let mut nowhere = PositionFile::new(folder.path().join("no/such/folder"));
         assert!(nowhere.save(&Checkpoint::new("1")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_save_that_is_dropped_while_it_writes_disturbs_no_later_one() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let path = folder.path().join("position");
+        let mut file = PositionFile::new(&path);
+        for number in 1..=100 {
+            let checkpoint = Checkpoint::new(format!("28f5c67a.{number}"));
+            let mut dropped = file.save(&checkpoint);
+            // The first poll begins to write.
+            let began = std::future::poll_fn(|cx| Poll::Ready(dropped.as_mut().poll(cx))).await;
+            assert!(began.is_pending() || matches!(began, Poll::Ready(Ok(()))), "{began:?}");
+            drop(dropped);
+            let newer = Checkpoint::new(format!("28f5c67a.{number}1"));
+            file.save(&newer).await.unwrap();
+            assert_eq!(PositionFile::new(&path).load().await.unwrap(), Some(newer));
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Event, EventPage, Provider, event};
 use crate::client::{Client, Error};
-use crate::own::is_own;
+use crate::own::includes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,6 +24,12 @@ impl Restive {
     pub fn types(mut self, types: &[&str]) -> Restive {
         self.types = Some(types.join(","));
         self
+    }
+
+    /// Whether a webhook for these types brings this one.
+    fn is_sent(&self, kind: &str) -> bool {
+        let types = self.types.as_deref().unwrap_or("*");
+        types.split(',').any(|pattern| includes(pattern, kind))
     }
 }
 
@@ -55,11 +61,34 @@ impl Provider for Restive {
         }
         let list: List = request.send().await?.json()?;
         let mut events = list.data.iter().map(|text| event(text)).collect::<Result<Vec<_>, _>>()?;
-        // As a webhook for all types does.
-        if self.types.as_deref().is_none_or(|types| types.split(',').any(|one| one == "*")) {
-            events.retain(|event: &Event| !is_own(&event.kind));
-        }
+        // The list includes more in `*` than a webhook for all types brings.
+        events.retain(|event: &Event| self.is_sent(&event.kind));
         let next = list.pagination.next_cursor.filter(|_| list.pagination.has_more);
         Ok(EventPage { events, next })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_own_type_is_fetched_only_if_it_is_named() {
+        let client = || Client::builder("http://127.0.0.1:1").key("sk_test_1").build().unwrap();
+        for (types, kind, expected) in [
+            (&[][..], "order.created", true),
+            (&[], "webhook_endpoint.disabled", false),
+            (&["*"], "replay.completed", false),
+            (&["*", "webhook_endpoint.disabled"], "webhook_endpoint.disabled", true),
+            (&["*", "webhook_endpoint.disabled"], "webhook_endpoint.updated", false),
+            (&["webhook_endpoint.*"], "webhook_endpoint.updated", true),
+            (&["order.*"], "ping", false),
+        ] {
+            let provider = match types {
+                [] => Restive::new(client()),
+                types => Restive::new(client()).types(types),
+            };
+            assert_eq!(provider.is_sent(kind), expected, "{types:?} {kind}");
+        }
     }
 }

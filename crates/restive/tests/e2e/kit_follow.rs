@@ -398,6 +398,34 @@ fn a_server_that_asks_for_no_delay_is_not_flooded() {
 }
 
 #[test]
+fn a_caller_that_stops_waiting_does_not_shorten_the_pause_between_reads_of_the_list() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            counted.fetch_add(1, Relaxed);
+            let _ = stream.read(&mut [0; 4096]);
+            let answer = "HTTP/1.1 503 Service Unavailable\r\nretry-after: 60\r\n\
+                          connection: close\r\ncontent-length: 0\r\n\r\n";
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    });
+    run(async {
+        let client = Client::builder(&format!("http://{address}")).key(KEY).retries(0);
+        let builder = Follower::builder(client.build().unwrap(), Channel::ServerSentEvents);
+        let mut follower = builder.since_time(1).build();
+        for _ in 0..30 {
+            let waited = tokio::time::timeout(Duration::from_millis(100), follower.next()).await;
+            assert!(waited.is_err(), "{waited:?}");
+        }
+    });
+    assert_eq!(count.load(Relaxed), 1, "the server asked for a pause of a minute");
+}
+
+#[test]
 fn an_event_over_the_limit_ends_the_follower_instead_of_reading_it_for_ever() {
     let server = quick().go();
     write(&server, &"x".repeat(3000));

@@ -340,11 +340,17 @@ impl Follower {
         last.or(self.returned.clone()).unwrap_or_else(|| self.processed.clone())
     }
 
+    /// Whether the token was refused and replaced, so that the request is sent again: once.
+    fn has_new_token(&mut self, error: &client::Error) -> bool {
+        let is_refused = error.api().is_some_and(|api| api.status == 401);
+        let is_new = is_refused && !self.refreshed && self.client.has_token_callback();
+        self.refreshed |= is_new;
+        is_new
+    }
+
     /// A request failed: an error if it always will, or else waits.
     async fn failed(&mut self, error: client::Error) -> Result<(), Error> {
-        let unauthorised = error.api().is_some_and(|api| api.status == 401);
-        if unauthorised && !self.refreshed && self.client.has_token_callback() {
-            self.refreshed = true;
+        if self.has_new_token(&error) {
             self.lost("the token was refused", Duration::ZERO);
             return Ok(());
         }

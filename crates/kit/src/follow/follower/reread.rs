@@ -4,9 +4,10 @@
 use super::{Follower, State};
 use crate::client;
 use crate::follow::{Checkpoint, Error, Event, Gap, Status, is_final};
-use crate::own::is_own;
+use crate::own::{includes, is_own};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 /// Events of one page.
 const PAGE: &str = "100";
@@ -23,6 +24,8 @@ pub(super) struct Reread {
     last: Option<String>,
     held: Vec<Event>,
     cursor: Option<String>,
+    /// After a failure: when the page is read again.
+    not_before: Option<Instant>,
 }
 
 #[derive(Deserialize)]
@@ -40,7 +43,14 @@ struct Pagination {
 impl Reread {
     /// Everything from this time on, for a follower that begins in the past.
     pub(super) fn since(created: u64, last: Option<String>) -> Reread {
-        Reread { resumed_at: None, since: Some(created), last, held: Vec::new(), cursor: None }
+        Reread {
+            resumed_at: None,
+            since: Some(created),
+            last,
+            held: Vec::new(),
+            cursor: None,
+            not_before: None,
+        }
     }
 
     pub(super) fn new(gap: &Gap, last: &Checkpoint) -> Reread {
@@ -53,6 +63,7 @@ impl Reread {
             last: last.event.clone(),
             held: Vec::new(),
             cursor: None,
+            not_before: None,
         }
     }
 }
@@ -65,6 +76,9 @@ impl Follower {
             self.resume();
             return Ok(());
         };
+        if let Some(not_before) = reread.not_before {
+            tokio::time::sleep_until(not_before).await; // waits for: the next attempt
+        }
         let mut request = self.client.get("/v1/events");
         request = request
             .query("sort", "created")
@@ -76,7 +90,8 @@ impl Follower {
         if let Some(cursor) = &reread.cursor {
             request = request.query("after", cursor);
         }
-        let read = match request.send().await {
+        // Once: the pauses are those of the follower, which a caller that stops waiting keeps.
+        let read = match request.send_attempt().await {
             Ok(response) => {
                 let position = response.position().map(str::to_owned);
                 response.json::<List>().map(|list| (list, position))
@@ -85,6 +100,7 @@ impl Follower {
         };
         match read {
             Ok((list, position)) => self.take_page(list, position, since),
+            Err(error) if self.has_new_token(&error) => {}
             // A token or a restricted key may follow streams and not read the list.
             Err(error) if is_final(&error) => {
                 if !self.can_resume() {
@@ -93,22 +109,26 @@ impl Follower {
                 (self.on_status)(Status::RereadRefused { reason: &error.to_string() });
                 self.resume();
             }
-            Err(error) => self.wait_to_reread(&error).await,
+            Err(error) => self.reread_later(&error),
         }
         Ok(())
     }
 
-    /// Tries the same page again after a delay.
-    async fn wait_to_reread(&mut self, error: &client::Error) {
-        let delay = self.backoff.next();
+    /// Reads the same page again after a delay. The time is kept: the caller may stop waiting.
+    fn reread_later(&mut self, error: &client::Error) {
+        let asked = error.api().and_then(|api| api.retry_after);
+        let delay = self.backoff.next_asked(asked);
+        if let State::Rereading(reread) = &mut self.state {
+            reread.not_before = Some(Instant::now() + delay);
+        }
         let reason = error.to_string();
         (self.on_status)(Status::Disconnected { reason: &reason, retry_in: delay });
-        tokio::time::sleep(delay).await; // waits for: the server to answer again
     }
 
     fn take_page(&mut self, list: List, position: Option<String>, since: u64) {
+        self.succeeded();
         let State::Rereading(reread) = &mut self.state else { return };
-        self.backoff.reset();
+        reread.not_before = None;
         let next = list.pagination.next_cursor.filter(|_| list.pagination.has_more);
         let ended = next.is_none();
         reread.cursor = next;
@@ -179,11 +199,7 @@ impl Follower {
         if types.is_empty() {
             return !is_own(kind);
         }
-        types.iter().any(|wanted| match (wanted.strip_suffix('*'), wanted.strip_prefix('*')) {
-            (Some(""), _) => !is_own(kind),
-            (Some(head), _) => kind.starts_with(head),
-            (None, Some(tail)) => kind.ends_with(tail),
-            (None, None) => kind == wanted || kind.strip_suffix(".created") == Some(wanted),
-        })
+        let is_feed = |wanted: &str| kind.strip_suffix(".created") == Some(wanted);
+        types.iter().any(|wanted| includes(wanted, kind) || is_feed(wanted))
     }
 }

@@ -88,6 +88,8 @@ pub struct Answer {
     pub event: Option<String>,
     /// For the operator: why the signature does not verify. At most one in a second is made.
     pub diagnosis: Option<Diagnosis>,
+    /// For the operator: why the event is not stored. It may name files and hosts.
+    pub not_stored: Option<Box<str>>,
 }
 
 /// Verifies, stores and answers.
@@ -235,6 +237,7 @@ impl Receiver {
             Err(refusal) => return self.observed(refusal),
         };
         let id = event.id.clone();
+        let mut not_stored = None;
         let mut answer = match self.settings.queue.accept(event).await {
             Ok(Stored::New) => Answer::new(StatusCode::OK, "received", "The event is stored."),
             Ok(Stored::Known) => {
@@ -247,13 +250,13 @@ impl Receiver {
                 "An event with this id and another body was received before. This one is recorded \
                  and not processed.",
             ),
-            Err(NotStored(reason)) => Answer::refused(
-                StatusCode::SERVICE_UNAVAILABLE,
-                "not_stored",
-                format!("The event cannot be stored now; send it again. ({reason})"),
-            ),
+            Err(NotStored(reason)) => {
+                not_stored = Some(reason.into_boxed_str());
+                let message = "The event cannot be stored now; send it again.";
+                Answer::refused(StatusCode::SERVICE_UNAVAILABLE, "not_stored", message)
+            }
         };
-        answer.event = Some(id);
+        (answer.event, answer.not_stored) = (Some(id), not_stored);
         self.observed(answer)
     }
 
@@ -302,7 +305,14 @@ fn declared_bytes(headers: &HeaderMap) -> u64 {
 
 impl Answer {
     fn new(status: StatusCode, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { status, code, message: message.into(), event: None, diagnosis: None }
+        Self {
+            status,
+            code,
+            message: message.into(),
+            event: None,
+            diagnosis: None,
+            not_stored: None,
+        }
     }
 
     fn refused(

@@ -195,6 +195,10 @@ fn an_event_that_cannot_be_stored_is_answered_503_with_a_time_to_retry() {
     let answer = subject.send(&signed(BODY), false, None);
     assert_eq!((answer.status.as_u16(), answer.code), (503, "not_stored"));
     assert!(answer.headers().contains_key("retry-after"));
+    // The reason may name files and hosts: it is for the operator only.
+    assert_eq!(answer.not_stored.as_deref(), Some("the inbox is closed"));
+    let body = String::from_utf8(answer.body().to_vec()).unwrap();
+    assert!(!body.contains("the inbox is closed"), "{body}");
 }
 
 #[test]

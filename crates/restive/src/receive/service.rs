@@ -116,7 +116,9 @@ impl AnswerLog {
                 let (found, advice) = (diagnosis.to_string(), diagnosis.advice());
                 tracing::warn!(code, found, advice, "{message}");
             }
-            None => tracing::warn!(code, event, "{message}"),
+            None => {
+                tracing::warn!(code, event, reason = answer.not_stored.as_deref(), "{message}");
+            }
         }
     }
 }

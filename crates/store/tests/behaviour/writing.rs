@@ -1,0 +1,69 @@
+//! What the writer of a node on PostgreSQL does with batches that are large or fail, and with a
+//! COMMIT that got no answer.
+
+use crate::nodes::{Wire, within};
+use crate::postgres::Place;
+use crate::support::*;
+use model::Problem;
+use model::write::{Committed, Write};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Error, Store};
+
+type Answer = Result<Result<Committed, Problem>, Error>;
+type Writing = tokio::task::JoinHandle<Answer>;
+
+/// Waits until a question has an answer that is not 0.
+async fn until(place: &Place, question: &str) {
+    within(async {
+        while place.ask(question) == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await; // waits for: the next look
+        }
+    })
+    .await;
+}
+
+fn spawn(store: &Arc<dyn Store>, write: Write) -> Writing {
+    let store = store.clone();
+    tokio::spawn(async move { store.commit(write).await })
+}
+
+/// A COMMIT got no answer, and what became of it cannot be found out for a long time.
+#[tokio::test]
+async fn a_node_writes_again_after_a_look_for_a_lost_commit_has_failed() {
+    let Some(mut place) = Place::new() else { return };
+    drop(place.open(schema(), None).unwrap());
+    let (_, _, host, port, ..) = place.parts();
+    let server = format!("{host}:{port}");
+    let wire = Wire::to(server.clone());
+    let direct = place.url.clone();
+    place.url = place.url.replace(&server, &wire.address.to_string());
+    let node = place.open(schema(), None).unwrap();
+    place.url = direct;
+    node.put(book("before", json!(1))).await;
+    let holder = place.address().connect().await.unwrap();
+    holder.batch("BEGIN; LOCK TABLE log IN EXCLUSIVE MODE").await.unwrap();
+    let writing = spawn(&node.store, book("lost", json!(1)));
+    let waits = "SELECT count(*) FROM pg_locks WHERE relation = 'log'::regclass AND NOT granted";
+    until(&place, waits).await;
+    // The first in the queue for the node's row: the node cannot see what its transaction left.
+    let locker = place.address().connect().await.unwrap();
+    let locking = tokio::spawn(async move {
+        locker.batch("BEGIN; UPDATE writers SET seen = seen").await.unwrap();
+        locker
+    });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND \
+                 query = 'BEGIN; UPDATE writers SET seen = seen'";
+    until(&place, waits).await;
+    wire.cut.send_replace(());
+    holder.batch("ROLLBACK").await.unwrap();
+    let locker = within(locking).await.unwrap();
+    let lost = within(writing).await.unwrap();
+    assert!(matches!(lost, Err(Error::Unknown(_))), "{lost:?}");
+    let refused = within(node.commit(book("meanwhile", json!(1)))).await;
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    locker.batch("ROLLBACK").await.unwrap();
+    node.put(book("after", json!(1))).await;
+    node.put(book("later", json!(1))).await;
+}

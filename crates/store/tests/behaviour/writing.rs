@@ -5,6 +5,7 @@ use crate::nodes::{Wire, within};
 use crate::postgres::Place;
 use crate::support::*;
 use model::Problem;
+use model::schema::Kind;
 use model::write::{Committed, Write};
 use serde_json::json;
 use std::sync::Arc;
@@ -66,4 +67,46 @@ async fn a_node_writes_again_after_a_look_for_a_lost_commit_has_failed() {
     locker.batch("ROLLBACK").await.unwrap();
     node.put(book("after", json!(1))).await;
     node.put(book("later", json!(1))).await;
+}
+
+#[tokio::test]
+async fn a_node_does_not_take_the_edition_of_another_for_its_own() {
+    let Some(place) = Place::new() else { return };
+    drop(place.open(schema(), None).unwrap());
+    let place = Arc::new(place);
+    // The node waits inside its transaction, which has read the table `meta`.
+    let reader = place.address().connect().await.unwrap();
+    reader.batch("BEGIN; SELECT n FROM r_books LIMIT 1").await.unwrap();
+    let opening = std::thread::spawn({
+        let place = place.clone();
+        move || {
+            let mut newer = schema();
+            newer.collections[BOOKS]
+                .fields
+                .push(field("extra", Kind::String, |f| f.filter = true));
+            place.open(newer, None).unwrap()
+        }
+    });
+    let waits = |table: &str| {
+        format!(
+            "SELECT count(*) FROM pg_locks WHERE relation = '{table}'::regclass AND NOT granted"
+        )
+    };
+    until(&place, &waits("r_books")).await;
+    let other = place.address().connect().await.unwrap();
+    let changing = tokio::spawn(async move {
+        other
+            .batch(
+                "BEGIN; LOCK TABLE meta IN ACCESS EXCLUSIVE MODE; \
+                 UPDATE meta SET value = 'another' WHERE name = 'edition'; COMMIT",
+            )
+            .await
+            .unwrap();
+    });
+    until(&place, &waits("meta")).await;
+    reader.batch("COMMIT").await.unwrap();
+    within(changing).await.unwrap();
+    let node = within(tokio::task::spawn_blocking(|| opening.join().unwrap())).await.unwrap();
+    let refused = node.commit(book("A", json!(1))).await;
+    assert!(matches!(refused, Err(Error::Outdated)), "{refused:?}");
 }

@@ -10,6 +10,7 @@ use model::write::{Committed, Write};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
+use store::postgres::connect::Step;
 use store::{Error, Store};
 
 type Answer = Result<Result<Committed, Problem>, Error>;
@@ -109,4 +110,25 @@ async fn a_node_does_not_take_the_edition_of_another_for_its_own() {
     let node = within(tokio::task::spawn_blocking(|| opening.join().unwrap())).await.unwrap();
     let refused = node.commit(book("A", json!(1))).await;
     assert!(matches!(refused, Err(Error::Outdated)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_the_client_cannot_send_is_refused_before_anything_is_sent() {
+    let Some(place) = Place::new() else { return };
+    place.run("CREATE TABLE written (n bigint)");
+    let client = place.address().connect().await.unwrap();
+    // Each message of PostgreSQL has less than 1 GiB.
+    let large: &'static [u8] = Box::leak(vec![b'x'; 1 << 20].into_boxed_slice());
+    let insert = Step::new("INSERT INTO written VALUES ($1)", &[1_i64.into()]);
+    let count = "INSERT INTO written SELECT count(*) FROM unnest($1::bytea[])";
+    let steps = [insert, Step { sql: count.into(), values: vec![vec![large; 1_100].into()] }];
+    client.batch("BEGIN").await.unwrap();
+    let ready = client.ready(&steps).await.map(drop);
+    assert!(matches!(&ready, Err(Error::Failed(cause)) if cause.to_string().contains("bytes")));
+    client.batch("ROLLBACK").await.unwrap();
+    // The connection is as it was: nothing of it was lost.
+    let error = client.query("SELECT '\0'", &[]).await.unwrap_err();
+    assert!(matches!(error, Error::Failed(_)), "{error:?}");
+    client.all(&steps[..1]).await.unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM written"), 1);
 }

@@ -39,6 +39,21 @@ pub enum Effect {
     Erase { scope: Scope, resource: String, upto: i64 },
 }
 
+impl Effect {
+    /// Bytes of the texts that it writes.
+    pub fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Effect::Put(Put { record, .. }) => record.body.len() + length(&record.hidden),
+            Effect::Append { event, .. } => {
+                event.object.len() + length(&event.previous) + length(&event.hidden)
+            }
+            Effect::Remember(row) => length(&row.text) + length(&row.hidden),
+            _ => 0,
+        }
+    }
+}
+
 /// A record to be inserted or updated.
 #[derive(Debug)]
 pub struct Put {

@@ -7,6 +7,7 @@
 mod backend;
 mod expiring;
 mod handle;
+mod pace;
 mod queue;
 mod turns;
 
@@ -21,6 +22,7 @@ use crate::state::State;
 use crate::{Error, Heartbeat, Repeats, Settlement, UnknownTimer};
 use expiring::Expiring;
 use model::Write;
+use pace::Pace;
 use queue::{Job, Queue};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,15 +34,6 @@ use tokio::sync::oneshot;
 /// Writes in one commit. More would make everyone wait for the slowest (notes: 1024 in flight gave
 /// half the rate of 256).
 const BATCH: usize = 256;
-/// How long writes are applied before they are committed, those that are left wait for the next
-/// batch: one account's large deletes must not hold up everyone's small writes. A batch of small
-/// ones takes half as long.
-const BATCH_TIME: Duration = Duration::from_millis(15);
-/// A write that takes longer is slow: until its account sends a fast one, each of its writes has a
-/// batch of its own, and between two of them all writes of other accounts are served.
-const SLOW_WRITE: Duration = Duration::from_millis(5);
-/// Accounts with slow writes that are remembered; all are forgotten when there are more.
-const SLOW_ACCOUNTS: usize = 1_000;
 /// Writes that may wait; half of them may be of one account.
 const QUEUE: usize = 8192;
 /// How long the queue must be empty before the search indexes are fed unasked.
@@ -89,8 +82,7 @@ struct Writer<B> {
     stage: Stage,
     /// Whether the last transaction failed by a panic.
     panicked: bool,
-    /// Whose last write was slow.
-    slow: HashSet<Tenant>,
+    pace: Pace,
     heartbeat: Heartbeat,
     search_heartbeat: Heartbeat,
 }
@@ -141,7 +133,7 @@ impl<B: Backend> Writer<B> {
             serves,
             stage: Stage::Elsewhere,
             panicked: false,
-            slow: HashSet::new(),
+            pace: Pace::new(),
             heartbeat: state.watchdog.watch("writer"),
             search_heartbeat: state.watchdog.watch("search"),
             state,
@@ -356,7 +348,7 @@ impl<B: Backend> Writer<B> {
         &self,
         writes: Vec<Waiting<Write, WriteResult>>,
     ) -> Vec<Waiting<Write, WriteResult>> {
-        let is_slow = |waiting: &Waiting<_, _>| self.slow.contains(&waiting.tenant);
+        let is_slow = |waiting: &Waiting<_, _>| self.pace.is_slow(waiting.tenant);
         let Some(first) = writes.first().filter(|_| writes.iter().any(is_slow)) else {
             return writes;
         };
@@ -486,30 +478,10 @@ impl<B: Backend> Writer<B> {
             self.adopt(newest.0);
         }
         let State { schema, versions, steady, .. } = &*self.state;
-        let mut commit = Commit::new(self.backend.rows(), schema, versions, newest, steady());
-        let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
-        for together in writes.chunks(commit.batch()) {
-            let (tenant, start) = (Tenant::from(together[0].scope), Instant::now());
-            let place = outcomes.len();
-            if place > 0 && start - began > BATCH_TIME {
-                break;
-            }
-            self.stage = match together {
-                [_] => Stage::Write(place),
-                _ => Stage::Elsewhere,
-            };
-            outcomes.extend(commit.apply(together)?);
-            if start.elapsed() <= SLOW_WRITE {
-                self.slow.remove(&tenant);
-            } else {
-                if self.slow.len() >= SLOW_ACCOUNTS {
-                    self.slow.clear();
-                }
-                self.slow.insert(tenant);
-            }
-            // A batch is milliseconds of work: reads on this core need not wait for all of it.
-            std::thread::yield_now();
-        }
+        let rows = self.backend.rows();
+        let mut commit = Commit::new(rows, schema, versions, newest, steady());
+        commit.limit(Pace::limits());
+        let outcomes = self.pace.apply(&mut commit, writes, &mut self.stage)?;
         let progress = commit.finish();
         for (place, settlement) in settlements.iter().enumerate() {
             self.stage = Stage::Settlement(place);

@@ -16,6 +16,13 @@ use store::{Error, Store};
 type Answer = Result<Result<Committed, Problem>, Error>;
 type Writing = tokio::task::JoinHandle<Answer>;
 
+/// A store in a schema of its own; none without a server.
+fn alone() -> Option<(Place, Bed)> {
+    let place = Place::new()?;
+    let bed = place.open(schema(), None).unwrap();
+    Some((place, bed))
+}
+
 /// Waits until a question has an answer that is not 0.
 async fn until(place: &Place, question: &str) {
     within(async {
@@ -29,6 +36,76 @@ async fn until(place: &Place, question: &str) {
 fn spawn(store: &Arc<dyn Store>, write: Write) -> Writing {
     let store = store.clone();
     tokio::spawn(async move { store.commit(write).await })
+}
+
+/// Commits writes that have all been queued before the first of them is taken.
+async fn together(place: &Place, bed: &Bed, writes: Vec<Write>) -> Vec<Answer> {
+    let holder = place.address().connect().await.unwrap();
+    holder.batch("BEGIN; LOCK TABLE log IN EXCLUSIVE MODE").await.unwrap();
+    let first = spawn(&bed.store, create(ORDERS, json!({})));
+    let waits = "SELECT count(*) FROM pg_locks WHERE relation = 'log'::regclass AND NOT granted";
+    until(place, waits).await;
+    let count = writes.len() as u64;
+    let writing: Vec<Writing> = writes.into_iter().map(|write| spawn(&bed.store, write)).collect();
+    within(async {
+        while bed.store.figures().queue < count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    holder.batch("ROLLBACK").await.unwrap();
+    within(first).await.unwrap().unwrap().unwrap();
+    let mut answers = Vec::new();
+    for one in writing {
+        answers.push(within(one).await.unwrap());
+    }
+    answers
+}
+
+/// The number of commits that appended to the log after an event.
+fn commits(place: &Place, after: i64) -> i64 {
+    place.ask(&format!("SELECT count(DISTINCT xmin::text) FROM log WHERE seq > {after}"))
+}
+
+#[tokio::test]
+async fn heavy_deletes_of_one_account_share_no_commit_with_all_writes_of_another() {
+    let Some((place, bed)) = alone() else { return };
+    let mut deletes = Vec::new();
+    for n in 0..8 {
+        let made = bed.put(book(&format!("T{n}"), json!(n))).await;
+        let review = |n| under(create(REVIEWS, json!({"rating": n})), &made.id);
+        bed.put_all((0..250).map(review).collect::<Vec<_>>()).await;
+        deletes.push(delete(BOOKS, &made.id));
+    }
+    deletes.push(Write { scope: THERE, ..book("Theirs", json!(1)) });
+    for answer in together(&place, &bed, deletes).await {
+        answer.unwrap().unwrap();
+    }
+    let theirs = format!("SELECT xmin FROM log WHERE scope = {}", THERE.0);
+    let beside = format!(
+        "SELECT count(*) FROM log WHERE type = 'book.deleted' AND xmin = ({theirs}) AND \
+         collection = 'books'"
+    );
+    assert!(place.ask(&beside) <= 3, "{} deletes are in the same commit", place.ask(&beside));
+    let later = "SELECT count(*) FROM log WHERE type = 'book.deleted' AND seq > \
+                 (SELECT max(seq) FROM log WHERE collection = 'books' AND type = 'book.created')";
+    assert!(place.ask(later) >= 5, "only {} deletes come after it", place.ask(later));
+}
+
+#[tokio::test]
+async fn a_batch_ends_by_the_bytes_that_it_writes() {
+    let Some((place, bed)) = alone() else { return };
+    let (before, note) = (bed.newest(), "x".repeat(1 << 20));
+    let large = |n: usize| create(BOOKS, json!({"title": n.to_string(), "author": note}));
+    for answer in together(&place, &bed, (0..48).map(large).collect()).await {
+        answer.unwrap().unwrap();
+    }
+    assert!(commits(&place, before) > 2);
+    // The limit counts the record and its event, and the last write may go beyond it.
+    let most = "SELECT max(bytes) FROM (SELECT sum(octet_length(object)) AS bytes FROM log \
+                GROUP BY xmin::text) q";
+    assert!(place.ask(most) <= 17 << 20, "{} bytes in one commit", place.ask(most));
+    assert_eq!(place.ask("SELECT count(*) FROM r_books"), 48);
 }
 
 /// A COMMIT got no answer, and what became of it cannot be found out for a long time.
@@ -82,9 +159,7 @@ async fn a_node_does_not_take_the_edition_of_another_for_its_own() {
         let place = place.clone();
         move || {
             let mut newer = schema();
-            newer.collections[BOOKS]
-                .fields
-                .push(field("extra", Kind::String, |f| f.filter = true));
+            newer.collections[BOOKS].fields.push(field("extra", Kind::String, |f| f.filter = true));
             place.open(newer, None).unwrap()
         }
     });

@@ -65,6 +65,8 @@ pub struct Put {
     pub is_new: bool,
     /// Values of the typed columns; `None` if an update leaves them as they are.
     pub columns: Option<Vec<Scalar>>,
+    /// It gets a unique value that another record has given up in the same batch.
+    pub takes_over: bool,
 }
 
 /// The effects of one write, while they are collected.
@@ -108,6 +110,7 @@ impl<'s> Effects<'s> {
             fields,
             is_new: current.is_none(),
             columns,
+            takes_over: false,
         }));
         self.append(write, &id, events);
         if let Some(timers) = timers.filter(|_| !collection.timed.is_empty()) {

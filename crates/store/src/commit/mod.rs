@@ -560,11 +560,14 @@ impl<'a, R: Rows> Commit<'a, R> {
         write: &Write,
         current: Option<&Record>,
         known: &Known<'_>,
-        effects: Effects<'_>,
+        mut effects: Effects<'_>,
         reply: Reply,
     ) -> Result<Response, Failure> {
         if self.overlay.is_some() {
-            self.refuse_taken(known, &effects)?;
+            let takes_over = self.refuse_taken(known, &effects)?;
+            if let Some(Effect::Put(put)) = effects.list.first_mut() {
+                put.takes_over = takes_over;
+            }
         } else if let Written::Conflict(error) = self.rows.write(&effects.list)? {
             self.refuse_conflict(&effects)?;
             return Err(Failure::Write(error));

@@ -256,11 +256,17 @@ impl<B: Backend> Writer<B> {
         }
     }
 
+    /// Commits the part of a batch that has its turn.
+    fn commit(&mut self, batch: Batch) {
+        let Batch { writes, settlements } = batch;
+        let writes = self.without_slow(writes);
+        self.commit_all(Batch { writes, settlements });
+    }
+
     /// Commits a batch and answers everyone in it. One write that fails must not spoil the others:
     /// it is tried alone, and so are the next ones of its account, later.
-    fn commit(&mut self, batch: Batch) {
-        let Batch { writes, mut settlements } = batch;
-        let mut writes = self.without_slow(writes);
+    fn commit_all(&mut self, batch: Batch) {
+        let Batch { mut writes, mut settlements } = batch;
         while !(writes.is_empty() && settlements.is_empty()) {
             let written: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
             let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
@@ -280,10 +286,13 @@ impl<B: Backend> Writer<B> {
                             let done = self.transact(&[], &[&failed.job]).map(drop);
                             let _ = failed.answer.send(done);
                         }
-                        Stage::Elsewhere => return self.each_alone(writes, settlements),
+                        Stage::Elsewhere => return self.in_halves(writes, settlements),
                     }
                 }
                 Err(error) => {
+                    if let ([failed], Error::Failed(_)) = (&writes[..], &error) {
+                        self.pace.separate(failed.tenant);
+                    }
                     let outcomes = writes.iter().map(|_| Err(same(&error))).collect();
                     let done = settlements.iter().map(|_| Err(same(&error))).collect();
                     answer(writes, outcomes);
@@ -316,18 +325,23 @@ impl<B: Backend> Writer<B> {
         left
     }
 
-    fn each_alone(
+    /// Nobody knows which of several has failed: each half is tried, so that a few commits are
+    /// enough for all others.
+    fn in_halves(
         &mut self,
-        writes: Vec<Waiting<Write, WriteResult>>,
-        settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
+        mut writes: Vec<Waiting<Write, WriteResult>>,
+        mut settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
     ) {
-        for waiting in writes {
-            let outcome = self.write_alone(&waiting.job);
-            let _ = waiting.answer.send(outcome);
+        let mut second = Batch::default();
+        if writes.is_empty() {
+            second.settlements = settlements.split_off(settlements.len().div_ceil(2));
+        } else if settlements.is_empty() {
+            second.writes = writes.split_off(writes.len().div_ceil(2));
+        } else {
+            second.settlements = std::mem::take(&mut settlements);
         }
-        for waiting in settlements {
-            let done = self.transact(&[], &[&waiting.job]).map(drop);
-            let _ = waiting.answer.send(done);
+        for half in [Batch { writes, settlements }, second] {
+            self.commit_all(half);
         }
     }
 

@@ -23,7 +23,7 @@ const SLOW_WRITE: Duration = Duration::from_millis(5);
 const SLOW_ACCOUNTS: usize = 1_000;
 
 pub struct Pace {
-    /// Whose last write was slow.
+    /// Whose last write was slow, or failed.
     slow: HashSet<Tenant>,
     /// How many writes may be loaded at once: about twice as many as were applied, when a batch was
     /// over before all that it had loaded.
@@ -75,10 +75,14 @@ impl Pace {
     }
 
     fn charge(&mut self, tenant: Tenant, took: Duration) {
-        if took <= SLOW_WRITE {
-            self.slow.remove(&tenant);
-            return;
+        match took <= SLOW_WRITE {
+            true => drop(self.slow.remove(&tenant)),
+            false => self.separate(tenant),
         }
+    }
+
+    /// The account has batches of its own, until one of its writes is fast.
+    pub fn separate(&mut self, tenant: Tenant) {
         if self.slow.len() >= SLOW_ACCOUNTS {
             self.slow.clear();
         }

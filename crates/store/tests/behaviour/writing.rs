@@ -108,6 +108,51 @@ async fn a_batch_ends_by_the_bytes_that_it_writes() {
     assert_eq!(place.ask("SELECT count(*) FROM r_books"), 48);
 }
 
+#[tokio::test]
+async fn writes_that_exchange_unique_values_share_a_commit() {
+    let Some((place, bed)) = alone() else { return };
+    let with = |isbn: &str| create(BOOKS, json!({"title": "T", "author": "A", "isbn": isbn}));
+    let (older, newer) = (bed.put(with("z")).await, bed.put(with("x")).await);
+    let (one, two) = (bed.put(with("p")).await, bed.put(with("q")).await);
+    let before = bed.newest();
+    let give = |to: &model::Record, isbn: &str| merge(BOOKS, &to.id, json!({"isbn": isbn}));
+    let mut writes = vec![
+        give(&newer, "y"),
+        give(&older, "x"),
+        give(&one, "between"),
+        give(&two, "p"),
+        give(&one, "q"),
+    ];
+    let theirs = |n: i64| Write { scope: THERE, ..book(&format!("T{n}"), json!(n)) };
+    writes.extend((0..60).map(theirs));
+    for answer in together(&place, &bed, writes).await {
+        answer.unwrap().unwrap();
+    }
+    for (record, isbn) in [(newer, "y"), (older, "x"), (one, "q"), (two, "p")] {
+        let found = bed.record(BOOKS, &record.id).await.unwrap();
+        assert_eq!(value(&found, "isbn"), json!(isbn));
+    }
+    // One, unless the time of a batch was over.
+    assert!(commits(&place, before) <= 12, "{} commits", commits(&place, before));
+    // A value that is taken in the end is still refused.
+    assert_eq!(bed.refused(with("q")).await.violations.len(), 1);
+}
+
+#[tokio::test]
+async fn a_write_that_the_database_refuses_leaves_the_others_in_large_batches() {
+    let Some((place, bed)) = alone() else { return };
+    place.run("ALTER TABLE r_books ADD CHECK (f_title <> 'refused')");
+    let before = bed.newest();
+    let theirs = |n: i64| Write { scope: THERE, ..book(&format!("T{n}"), json!(n)) };
+    let mut writes: Vec<Write> = (0..64).map(theirs).collect();
+    writes.insert(20, book("refused", json!(1)));
+    for (n, answer) in together(&place, &bed, writes).await.into_iter().enumerate() {
+        assert_eq!(matches!(answer, Err(Error::Failed(_))), n == 20, "{n}: {answer:?}");
+    }
+    assert_eq!(place.ask("SELECT count(*) FROM r_books"), 64);
+    assert!(commits(&place, before) <= 24, "{} commits", commits(&place, before));
+}
+
 /// A COMMIT got no answer, and what became of it cannot be found out for a long time.
 #[tokio::test]
 async fn a_node_writes_again_after_a_look_for_a_lost_commit_has_failed() {

@@ -359,8 +359,8 @@ fn insert(table: &Table, rows: &[&Row<'_>]) -> Option<Step> {
     Some(Step { sql: sql.into(), values })
 }
 
-/// Removes the unique values of rows whose columns the next statement writes. One UPDATE changes its
-/// rows in any order, and an index refuses a value of a row that is still to be changed.
+/// Removes the unique values of rows whose columns the next statement writes. One UPDATE changes
+/// its rows in any order, and an index refuses a value of a row that is still to be changed.
 fn give_up(table: &Table, fields: &[Field], rows: &[&Row<'_>]) -> Option<Step> {
     let unique = table.columns.iter().filter(|column| fields[column.place].unique);
     let sets: Vec<String> = unique.map(|column| format!("{} = NULL", column.name)).collect();

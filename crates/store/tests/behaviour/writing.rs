@@ -1,17 +1,20 @@
 //! What the writer of a node on PostgreSQL does with batches that are large or fail, and with a
 //! COMMIT that got no answer.
 
+use crate::deliveries::{outcome, settle};
 use crate::nodes::{Wire, within};
 use crate::postgres::Place;
 use crate::support::*;
-use model::Problem;
 use model::schema::Kind;
 use model::write::{Committed, Write};
+use model::{Problem, Timestamp};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use store::postgres::connect::Step;
-use store::{Error, Store};
+use store::{Error, Outcome, Status, Store};
+
+const ENDPOINTS: usize = 8;
 
 type Answer = Result<Result<Committed, Problem>, Error>;
 type Writing = tokio::task::JoinHandle<Answer>;
@@ -251,4 +254,41 @@ async fn what_the_client_cannot_send_is_refused_before_anything_is_sent() {
     assert!(matches!(error, Error::Failed(_)), "{error:?}");
     client.all(&steps[..1]).await.unwrap();
     assert_eq!(place.ask("SELECT count(*) FROM written"), 1);
+}
+
+/// A settlement whose COMMIT got no answer is sent again.
+#[tokio::test]
+async fn a_settlement_that_is_sent_again_counts_its_attempts_once() {
+    let Some((place, bed)) = alone() else { return };
+    let hook = bed.put(crate::deliveries::endpoint(json!(["*"]))).await;
+    assert_eq!(schema().own(model::schema::Builtin::Endpoint), ENDPOINTS);
+    let event = bed.put(book("A", json!(1))).await.version;
+    let attempt = |number: u32, status, next: Option<i64>| Outcome {
+        attempts: number,
+        now: Timestamp(START + i64::from(number)),
+        attempt: Some(json!({"id": format!("att_{number}"), "response_body": "no"}).to_string()),
+        ..outcome(&hook, event, status, next)
+    };
+    let first = attempt(1, Status::Pending, Some(START + 5));
+    let second = attempt(2, Status::Failed, None);
+    let rows = "SELECT count(*) FROM attempts";
+    for _ in 0..2 {
+        settle(&bed, vec![first.clone(), second.clone()], Vec::new()).await;
+        let found = bed.store.deliveries(hook.number, &[event]).await.unwrap().remove(0);
+        assert_eq!((found.status, found.attempts, found.next), (Status::Failed, 2, None));
+        assert_eq!(place.ask(rows), 2);
+    }
+    // Also after an erasure has removed what the receiver answered.
+    place.run(
+        "UPDATE attempts SET body = (SELECT '{' || string_agg(to_json(e.key)::text || ':' || \
+         CASE WHEN e.key = 'response_body' THEN 'null' ELSE e.value::text END, ',' \
+         ORDER BY e.place) || '}' FROM json_each(body::json) WITH ORDINALITY e(key, value, place))",
+    );
+    settle(&bed, vec![second.clone()], Vec::new()).await;
+    assert_eq!(place.ask(rows), 2);
+    // Another sender may count the same attempt.
+    let other = Some(json!({"id": "att_2", "trigger": "replay"}).to_string());
+    settle(&bed, vec![Outcome { attempt: other, ..second }], Vec::new()).await;
+    let found = bed.store.deliveries(hook.number, &[event]).await.unwrap().remove(0);
+    assert_eq!((found.attempts, place.ask(rows)), (3, 3));
 }

@@ -216,7 +216,7 @@ pub fn test(threads: &str, extent: Extent) -> Result<()> {
         }
         run_within(TEST_LIMIT, &mut test)
     };
-    run_test("behaviour", &["on_postgres", "nodes"], "")?;
+    run_test("behaviour", &["on_postgres", "nodes", "sessions", "writing"], "")?;
     if extent == Extent::Sample {
         return run_test("e2e", &E2E_SAMPLE, "postgres");
     }

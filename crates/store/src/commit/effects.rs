@@ -39,6 +39,21 @@ pub enum Effect {
     Erase { scope: Scope, resource: String, upto: i64 },
 }
 
+impl Effect {
+    /// Bytes of the texts that it writes.
+    pub fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        match self {
+            Effect::Put(Put { record, .. }) => record.body.len() + length(&record.hidden),
+            Effect::Append { event, .. } => {
+                event.object.len() + length(&event.previous) + length(&event.hidden)
+            }
+            Effect::Remember(row) => length(&row.text) + length(&row.hidden),
+            _ => 0,
+        }
+    }
+}
+
 /// A record to be inserted or updated.
 #[derive(Debug)]
 pub struct Put {
@@ -50,6 +65,8 @@ pub struct Put {
     pub is_new: bool,
     /// Values of the typed columns; `None` if an update leaves them as they are.
     pub columns: Option<Vec<Scalar>>,
+    /// It gets a unique value that another record has given up in the same batch.
+    pub takes_over: bool,
 }
 
 /// The effects of one write, while they are collected.
@@ -93,6 +110,7 @@ impl<'s> Effects<'s> {
             fields,
             is_new: current.is_none(),
             columns,
+            takes_over: false,
         }));
         self.append(write, &id, events);
         if let Some(timers) = timers.filter(|_| !collection.timed.is_empty()) {

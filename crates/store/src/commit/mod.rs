@@ -28,10 +28,26 @@ use model::write::{Callout, Change, Committed, Response};
 use model::{Code, CollectionIx, Problem, Record, Schema, Scope, Timestamp, Violation, Write};
 use overlay::{Lookup, Overlay};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 use unique::Known;
 
 /// The result of one write, as its caller gets it.
 pub type WriteResult = Result<Result<Committed, Problem>, Error>;
+
+/// The result of one write, and how long it took, but for what was loaded for several.
+#[derive(Debug)]
+pub struct Applied {
+    pub outcome: WriteResult,
+    pub took: Duration,
+}
+
+/// What the writes of one transaction may take together, where several are loaded at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub time: Duration,
+    /// Of what is written.
+    pub bytes: usize,
+}
 
 /// Loads and writes inside one transaction.
 pub trait Rows {
@@ -98,6 +114,9 @@ pub struct Commit<'a, R> {
     overlay: Option<Overlay>,
     /// Effects of the overlay.
     unwritten: Vec<Effect>,
+    /// What its writes took so far, and what they may take.
+    used: Limits,
+    limits: Limits,
     progress: Progress,
 }
 
@@ -138,7 +157,21 @@ impl<'a, R: Rows> Commit<'a, R> {
         let overlay = (rows.batch() > 1).then(Overlay::default);
         let (next_seq, newest_time) = (newest.0 + 1, newest.1);
         let progress = Progress { next_seq, newest_time, ..Progress::default() };
-        Commit { rows, schema, versions, steady, overlay, unwritten: Vec::new(), progress }
+        let used = Limits { time: Duration::ZERO, bytes: 0 };
+        let limits = Limits { time: Duration::MAX, bytes: usize::MAX };
+        let unwritten = Vec::new();
+        Commit { rows, schema, versions, steady, overlay, unwritten, used, limits, progress }
+    }
+
+    /// Sets limits, where several writes are loaded at once.
+    pub fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Whether the next write is one for the next transaction.
+    pub fn is_full(&self) -> bool {
+        let Limits { time, bytes } = self.used;
+        self.overlay.is_some() && (time > self.limits.time || bytes > self.limits.bytes)
     }
 
     pub fn batch(&self) -> usize {
@@ -149,16 +182,17 @@ impl<'a, R: Rows> Commit<'a, R> {
         self.progress
     }
 
-    /// Applies writes in their order. `Err` means that the transaction must be rolled back.
-    pub fn apply(&mut self, writes: &[&Write]) -> Result<Vec<WriteResult>, Error> {
-        let mut outcomes = Vec::with_capacity(writes.len());
+    /// Applies writes in their order: the first one, and others until the limits are reached. `Err`
+    /// means that the transaction must be rolled back.
+    pub fn apply(&mut self, writes: &[&Write]) -> Result<Vec<Applied>, Error> {
+        let mut applied = Vec::with_capacity(writes.len());
         let mut rest = writes;
-        while !rest.is_empty() {
+        while !(rest.is_empty() || !applied.is_empty() && self.is_full()) {
             let (together, left) = rest.split_at(self.together(rest));
-            self.apply_together(together, &mut outcomes)?;
+            self.apply_together(together, &mut applied)?;
             rest = left;
         }
-        Ok(outcomes)
+        Ok(applied)
     }
 
     /// How many of the first writes can be loaded together.
@@ -178,8 +212,9 @@ impl<'a, R: Rows> Commit<'a, R> {
     fn apply_together(
         &mut self,
         writes: &[&Write],
-        outcomes: &mut Vec<WriteResult>,
+        applied: &mut Vec<Applied>,
     ) -> Result<(), Error> {
+        let mut began = Instant::now();
         let (mut wanted, mut failed) = (Vec::with_capacity(writes.len()), Vec::new());
         for write in writes {
             match self.needs(write) {
@@ -189,16 +224,28 @@ impl<'a, R: Rows> Commit<'a, R> {
         }
         let (writes, needs): (Vec<&Write>, Vec<Needs<'_>>) = wanted.into_iter().unzip();
         let facts = self.rows.load(&needs)?;
+        if self.overlay.is_some() {
+            began = Instant::now();
+        }
         let mut failed = failed.into_iter().peekable();
         for (place, facts) in facts.into_iter().enumerate() {
+            if !applied.is_empty() && self.is_full() {
+                return self.flush();
+            }
             while let Some((_, write, failure)) = failed.next_if(|(at, ..)| *at == place) {
-                outcomes.push(self.conclude(write, Err(failure))?);
+                let outcome = self.conclude(write, Err(failure))?;
+                applied.push(Applied { outcome, took: Duration::ZERO });
             }
             let result = self.decide_one(writes[place], &needs[place], facts);
-            outcomes.push(self.conclude(writes[place], result)?);
+            let outcome = self.conclude(writes[place], result)?;
+            let ended = Instant::now();
+            let took = ended - std::mem::replace(&mut began, ended);
+            self.used.time += took;
+            applied.push(Applied { outcome, took });
         }
         for (_, write, failure) in failed {
-            outcomes.push(self.conclude(write, Err(failure))?);
+            let outcome = self.conclude(write, Err(failure))?;
+            applied.push(Applied { outcome, took: Duration::ZERO });
         }
         self.flush()
     }
@@ -513,11 +560,14 @@ impl<'a, R: Rows> Commit<'a, R> {
         write: &Write,
         current: Option<&Record>,
         known: &Known<'_>,
-        effects: Effects<'_>,
+        mut effects: Effects<'_>,
         reply: Reply,
     ) -> Result<Response, Failure> {
         if self.overlay.is_some() {
-            self.refuse_taken(known, &effects)?;
+            let takes_over = self.refuse_taken(known, &effects)?;
+            if let Some(Effect::Put(put)) = effects.list.first_mut() {
+                put.takes_over = takes_over;
+            }
         } else if let Written::Conflict(error) = self.rows.write(&effects.list)? {
             self.refuse_conflict(&effects)?;
             return Err(Failure::Write(error));
@@ -528,6 +578,7 @@ impl<'a, R: Rows> Commit<'a, R> {
         let mut list = effects.list;
         let Some(overlay) = &mut self.overlay else { return Ok(reply.finish(&mut list)) };
         overlay.note(&list, current);
+        self.used.bytes += list.iter().map(Effect::bytes).sum::<usize>();
         let response = reply.finish_copy(&list);
         if let (Some(key), Some(idempotency)) = (known.needs.key, &write.idempotency) {
             let request = write.cause.request.clone().unwrap_or_default();

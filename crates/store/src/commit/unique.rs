@@ -13,15 +13,16 @@ pub struct Known<'a> {
 }
 
 impl<R: Rows> Commit<'_, R> {
-    /// Refuses a record with a unique value that another one has.
+    /// Refuses a record with a unique value that another one has. Returns whether one of its values
+    /// is of a record that gives it up in the same batch.
     pub fn refuse_taken(
         &mut self,
         known: &Known<'_>,
         effects: &Effects<'_>,
-    ) -> Result<(), Failure> {
-        let Some(Effect::Put(put)) = effects.list.first() else { return Ok(()) };
+    ) -> Result<bool, Failure> {
+        let Some(Effect::Put(put)) = effects.list.first() else { return Ok(false) };
         if put.columns.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         let claims = needs::claims(self.schema, put.scope, put.collection, |f| put.fields.get(f));
         let loaded = |claim: &Claim| known.needs.claims.iter().position(|one| one == claim);
@@ -37,9 +38,12 @@ impl<R: Rows> Commit<'_, R> {
             Some(place) => known.holders.get(place).copied().flatten(),
             None => found.next().flatten(),
         });
-        let holders = holders.collect();
+        let holders: Vec<Option<i64>> = holders.collect();
+        let takes_over =
+            holders.iter().any(|number| number.is_some_and(|n| n != put.record.number));
         let holders = lookup.holders_now(&claims, holders);
-        self.refuse_holders(put, &claims, &holders)
+        self.refuse_holders(put, &claims, &holders)?;
+        Ok(takes_over)
     }
 
     /// Turns a broken unique index into the violations it stands for: all of them, not the first.

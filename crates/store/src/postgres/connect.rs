@@ -28,6 +28,9 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Statements that are kept prepared on one connection. Beyond that all are forgotten: clients
 /// think of many combinations of filters and sorts.
 const STATEMENTS: usize = 512;
+/// Bytes of the values that are sent together. A message and a value have less than 1 GiB, and the
+/// server holds several copies of them. One write is far below.
+const SENT_BYTES: usize = 512 << 20;
 /// Between two attempts to connect: first and longest.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
@@ -390,8 +393,14 @@ impl Client {
 
     /// Prepares statements, so that `run` sends them at once. They are kept here: the others of the
     /// connection may push them out meanwhile, and one that had to be prepared again would come
-    /// too late.
+    /// too late. Steps that cannot be sent are refused here: what is pipelined behind them, as
+    /// COMMIT is, would be sent without them.
     pub async fn ready<'s>(&self, steps: &'s [Step]) -> Result<Vec<Ready<'s>>, Error> {
+        let bytes: usize = steps.iter().flat_map(|step| &step.values).map(Param::bytes).sum();
+        if bytes > SENT_BYTES {
+            let reason = format!("{bytes} bytes are more than the {SENT_BYTES} sent together");
+            return Err(Error::Failed(reason.into()));
+        }
         let ready = steps.iter().map(async |step| {
             let statement = match self.unnamed {
                 true => None,
@@ -478,7 +487,7 @@ impl From<tokio_postgres::Error> for Error {
             // No answer of the server: the connection failed, or the client did.
             let lost = error.is_closed()
                 || std::error::Error::source(&error).is_some_and(|one| one.is::<std::io::Error>());
-            return match lost {
+            return match lost && !is_unsent(&error) {
                 true => Error::Unavailable(text().into()),
                 false => Error::Failed(text().into()),
             };
@@ -514,9 +523,11 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// Whether a statement broke a unique index.
-pub fn is_conflict(error: &Error) -> bool {
-    matches!(error, Error::Failed(cause) if cause.to_string().contains("SQLSTATE 23505"))
+/// Whether the client could not make a message of it. Its cause is an error of input and output as
+/// well, but the connection is as it was. The kind of an error can only be told by its text.
+fn is_unsent(error: &tokio_postgres::Error) -> bool {
+    let text = error.to_string();
+    text.starts_with("error encoding message") || text.starts_with("error serializing parameter")
 }
 
 #[cfg(test)]

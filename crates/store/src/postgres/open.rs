@@ -61,19 +61,20 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
         (stored, Role::Server) => upgrade::apply(&session, stored, versions, options)?,
     };
     let (epoch, timeline) = session.run_long(epoch(client, options.role))?;
+    // Of the tables as this node knows them: after COMMIT, another one may change both.
+    let edition = session.run_long(upgrade::value(client, "edition"))?.unwrap_or_default();
     session.run_long(client.batch("COMMIT"))?;
     let found = session.run_long(async {
         let key = upgrade::value(client, "cursor_key").await?.unwrap_or_default();
-        let edition = upgrade::value(client, "edition").await?.unwrap_or_default();
         let usage = match options.role {
             Role::Server => usage::in_all(client).await?,
             Role::Tool => UsedInAll { since: Timestamp(0), subjects: Vec::new() },
         };
         let forget = "DELETE FROM writers WHERE seen < now() - interval '7 days'";
         client.execute(forget, &[]).await?;
-        Ok((key, edition, usage, log::newest(client).await?.0))
+        Ok((key, usage, log::newest(client).await?.0))
     })?;
-    let (key, edition, usage, newest) = found;
+    let (key, usage, newest) = found;
     let cursor_key = key_of(&key)
         .ok_or_else(|| refused(address, "has no readable key for cursors: restore a backup"))?;
     Ok(Opened {
@@ -267,10 +268,12 @@ impl Locks {
 }
 
 /// Begins the transaction that looks at the tables. A server changes them in it: no other node
-/// does, and none writes.
+/// does, and none writes. A tool has no lock, so it sees everything as it was at one moment.
 pub async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
     client.batch(BEGIN).await?;
-    if role == Role::Server {
+    if role == Role::Tool {
+        client.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
+    } else {
         let (upgrade, log) = (locks.upgrade, locks.log);
         let sql =
             format!("SELECT pg_advisory_xact_lock({upgrade}); SELECT pg_advisory_xact_lock({log})");

@@ -23,20 +23,27 @@ pub const HEAD: i64 = 0;
 /// one succeeded, changes nothing. A requested retry makes it pending first, and it stays pending
 /// if an attempt that was in flight fails. (`manual` counts the requests.) Two senders, a replay
 /// and the schedule, may count the same attempt; rows are never lost. Without a row (its event was
-/// removed while it was in flight) there is no attempt either.
-const KEEP: &str = "WITH made AS (INSERT INTO deliveries (id, scope, event, endpoint, status, \
-    attempts, next, manual, created, updated) SELECT $1, $2, $3, $4, $5, $6, $7, 0, $8, $8 \
-    WHERE $9::bigint IS NULL ON CONFLICT (event, endpoint) DO NOTHING RETURNING n), \
-    changed AS (UPDATE deliveries SET \
-    status = CASE WHEN status = 1 THEN 1 WHEN manual > $10 AND $5 <> 1 THEN 0 ELSE $5 END, \
-    attempts = attempts + CASE WHEN $11::text IS NULL THEN 0 ELSE 1 END, \
-    next = CASE WHEN status = 1 THEN NULL WHEN manual > $10 AND $5 <> 1 THEN next ELSE $7 END, \
-    manual = CASE WHEN manual > $10 AND $5 <> 1 THEN manual ELSE 0 END, updated = $8 \
-    WHERE event = $3 AND endpoint = $4 AND n = coalesce($9, n) AND NOT EXISTS (SELECT 1 FROM made) \
-    RETURNING n) \
-    INSERT INTO attempts (delivery, n, created, body) SELECT x.n, \
-    coalesce((SELECT max(a.n) FROM attempts a WHERE a.delivery = x.n), 0) + 1, $8, $11 \
-    FROM (SELECT n FROM made UNION ALL SELECT n FROM changed) x WHERE $11 IS NOT NULL";
+/// removed while it was in flight) there is no attempt either. An attempt that has its row already,
+/// perhaps without what an erasure has removed, changes nothing: a settlement is sent again if
+/// nobody knows whether it was committed.
+const KEEP: &str = concat!(
+    "WITH made AS (INSERT INTO deliveries (id, scope, event, endpoint, status, \
+     attempts, next, manual, created, updated) SELECT $1, $2, $3, $4, $5, $6, $7, 0, $8, $8 \
+     WHERE $9::bigint IS NULL ON CONFLICT (event, endpoint) DO NOTHING RETURNING n), \
+     changed AS (UPDATE deliveries SET \
+     status = CASE WHEN status = 1 THEN 1 WHEN manual > $10 AND $5 <> 1 THEN 0 ELSE $5 END, \
+     attempts = attempts + CASE WHEN $11::text IS NULL THEN 0 ELSE 1 END, \
+     next = CASE WHEN status = 1 THEN NULL WHEN manual > $10 AND $5 <> 1 THEN next ELSE $7 END, \
+     manual = CASE WHEN manual > $10 AND $5 <> 1 THEN manual ELSE 0 END, updated = $8 \
+     WHERE event = $3 AND endpoint = $4 AND n = coalesce($9, n) AND \
+     NOT EXISTS (SELECT 1 FROM made) AND NOT EXISTS (SELECT 1 FROM attempts a \
+     WHERE a.delivery = deliveries.n AND CASE WHEN a.created = $8 THEN a.body IN ($11, ",
+    erasure::without_response!("$11"),
+    ") ELSE false END) RETURNING n) \
+     INSERT INTO attempts (delivery, n, created, body) SELECT x.n, \
+     coalesce((SELECT max(a.n) FROM attempts a WHERE a.delivery = x.n), 0) + 1, $8, $11 \
+     FROM (SELECT n FROM made UNION ALL SELECT n FROM changed) x WHERE $11 IS NOT NULL"
+);
 /// Positions never go back: a late report of an earlier one changes nothing.
 const POSITION: &str = "INSERT INTO positions (endpoint, seq) VALUES ($1, $2) \
     ON CONFLICT (endpoint) DO UPDATE SET seq = greatest(positions.seq, excluded.seq)";

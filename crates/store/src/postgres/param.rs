@@ -37,6 +37,21 @@ impl Param<'_> {
         }
     }
 
+    /// About how many bytes it is sent as.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Param::Integer(_) | Param::Number(_) => 8,
+            Param::Text(value) => value.as_ref().map_or(0, |text| text.len()),
+            Param::Bytes(value) => value.as_ref().map_or(0, |bytes| bytes.len()),
+            Param::Integers(values) => values.len() * 12,
+            Param::Numbers(values) => values.len() * 12,
+            Param::Texts(values) => {
+                values.iter().map(|value| 4 + value.as_ref().map_or(0, |text| text.len())).sum()
+            }
+            Param::Blobs(values) => values.iter().map(|value| 4 + value.len()).sum(),
+        }
+    }
+
     /// Without borrowed parts.
     pub fn owned(self) -> Param<'static> {
         let text = |text: Cow<'_, str>| Cow::Owned(text.into_owned());

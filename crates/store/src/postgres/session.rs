@@ -174,7 +174,6 @@ impl Session {
                 Err(error) if began.elapsed() > RESOLVE => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, "a COMMIT was not answered, and is looked for");
-                    self.disconnect();
                     // waits for: the database to come back
                     std::thread::sleep(Duration::from_millis(100));
                 }
@@ -182,20 +181,30 @@ impl Session {
         }
     }
 
+    /// A look that fails gives its connection up: its transaction may still be open there, and no
+    /// later one could begin.
     fn look(&mut self) -> Result<Fate, Error> {
         let Some(lost) = self.lost else { return Ok(Fate::Undone) };
         self.connect_after = Instant::now();
         self.connect()?;
+        let marked = self.marked();
+        if marked.is_err() {
+            self.disconnect();
+        }
+        Ok(match marked? == Some(lost) {
+            true => Fate::Committed,
+            false => Fate::Undone,
+        })
+    }
+
+    /// The last transaction of this node that was committed, once none is about to end.
+    fn marked(&self) -> Result<Option<i64>, Error> {
         let (client, node) = (self.client()?, &self.node);
-        let marked: Option<i64> = self.run(async {
+        self.run(async {
             client.batch(&format!("BEGIN; {LIMITS}")).await?;
             let row = client.row(MARKED, params![node]).await?;
             client.batch("ROLLBACK").await?;
             row.map(|row| row.cell(0)).transpose()
-        })?;
-        Ok(match marked == Some(lost) {
-            true => Fate::Committed,
-            false => Fate::Undone,
         })
     }
 

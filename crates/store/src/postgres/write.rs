@@ -11,7 +11,7 @@ use crate::idempotency::NewRow;
 use crate::upkeep::transition_name;
 use model::event::Event;
 use model::record::{Fields, Scalar};
-use model::{CollectionIx, Record, Scope, Timestamp};
+use model::{CollectionIx, Field, Record, Scope, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
@@ -42,6 +42,8 @@ struct Rows<'e> {
     inserted: BTreeMap<i64, Row<'e>>,
     updated: BTreeMap<i64, Row<'e>>,
     deleted: Vec<i64>,
+    /// One gets a unique value of another.
+    takes_over: bool,
 }
 
 /// A timer to be set.
@@ -135,8 +137,9 @@ impl<'e> Changes<'e> {
     }
 
     fn put(&mut self, put: &'e Put) {
-        let Put { scope, collection, parent, record, fields, is_new, columns } = put;
+        let Put { scope, collection, parent, record, fields, is_new, columns, takes_over } = put;
         let rows = self.rows.entry(*collection).or_default();
+        rows.takes_over |= takes_over;
         let (parent, columns) = (parent.as_deref(), columns.as_deref());
         let row = Row { scope: *scope, parent, record, fields, created: record.updated, columns };
         let known = match rows.inserted.get_mut(&record.number) {
@@ -182,6 +185,10 @@ impl<'e> Changes<'e> {
             let table = &shared.tables[*ix];
             let (whole, bodies): (Vec<_>, Vec<_>) =
                 rows.updated.values().partition(|row| row.columns.is_some());
+            if rows.takes_over {
+                let fields = &shared.schema.collections[*ix].fields;
+                steps.extend(give_up(table, fields, &whole));
+            }
             steps.extend(update(table, &whole, true));
             steps.extend(update(table, &bodies, false));
         }
@@ -350,6 +357,19 @@ fn insert(table: &Table, rows: &[&Row<'_>]) -> Option<Step> {
         table.name
     );
     Some(Step { sql: sql.into(), values })
+}
+
+/// Removes the unique values of rows whose columns the next statement writes. One UPDATE changes
+/// its rows in any order, and an index refuses a value of a row that is still to be changed.
+fn give_up(table: &Table, fields: &[Field], rows: &[&Row<'_>]) -> Option<Step> {
+    let unique = table.columns.iter().filter(|column| fields[column.place].unique);
+    let sets: Vec<String> = unique.map(|column| format!("{} = NULL", column.name)).collect();
+    if sets.is_empty() || rows.is_empty() {
+        return None;
+    }
+    let numbers: Vec<i64> = rows.iter().map(|row| row.record.number).collect();
+    let sql = format!("UPDATE {} SET {} WHERE n = ANY($1)", table.name, sets.join(", "));
+    Some(Step::new(sql, params![numbers]))
 }
 
 fn update(table: &Table, rows: &[&Row<'_>], whole: bool) -> Option<Step> {

@@ -7,6 +7,7 @@
 mod backend;
 mod expiring;
 mod handle;
+mod pace;
 mod queue;
 mod turns;
 
@@ -21,6 +22,7 @@ use crate::state::State;
 use crate::{Error, Heartbeat, Repeats, Settlement, UnknownTimer};
 use expiring::Expiring;
 use model::Write;
+use pace::Pace;
 use queue::{Job, Queue};
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,15 +34,6 @@ use tokio::sync::oneshot;
 /// Writes in one commit. More would make everyone wait for the slowest (notes: 1024 in flight gave
 /// half the rate of 256).
 const BATCH: usize = 256;
-/// How long writes are applied before they are committed, those that are left wait for the next
-/// batch: one account's large deletes must not hold up everyone's small writes. A batch of small
-/// ones takes half as long.
-const BATCH_TIME: Duration = Duration::from_millis(15);
-/// A write that takes longer is slow: until its account sends a fast one, each of its writes has a
-/// batch of its own, and between two of them all writes of other accounts are served.
-const SLOW_WRITE: Duration = Duration::from_millis(5);
-/// Accounts with slow writes that are remembered; all are forgotten when there are more.
-const SLOW_ACCOUNTS: usize = 1_000;
 /// Writes that may wait; half of them may be of one account.
 const QUEUE: usize = 8192;
 /// How long the queue must be empty before the search indexes are fed unasked.
@@ -89,8 +82,7 @@ struct Writer<B> {
     stage: Stage,
     /// Whether the last transaction failed by a panic.
     panicked: bool,
-    /// Whose last write was slow.
-    slow: HashSet<Tenant>,
+    pace: Pace,
     heartbeat: Heartbeat,
     search_heartbeat: Heartbeat,
 }
@@ -141,7 +133,7 @@ impl<B: Backend> Writer<B> {
             serves,
             stage: Stage::Elsewhere,
             panicked: false,
-            slow: HashSet::new(),
+            pace: Pace::new(),
             heartbeat: state.watchdog.watch("writer"),
             search_heartbeat: state.watchdog.watch("search"),
             state,
@@ -264,11 +256,17 @@ impl<B: Backend> Writer<B> {
         }
     }
 
+    /// Commits the part of a batch that has its turn.
+    fn commit(&mut self, batch: Batch) {
+        let Batch { writes, settlements } = batch;
+        let writes = self.without_slow(writes);
+        self.commit_all(Batch { writes, settlements });
+    }
+
     /// Commits a batch and answers everyone in it. One write that fails must not spoil the others:
     /// it is tried alone, and so are the next ones of its account, later.
-    fn commit(&mut self, batch: Batch) {
-        let Batch { writes, mut settlements } = batch;
-        let mut writes = self.without_slow(writes);
+    fn commit_all(&mut self, batch: Batch) {
+        let Batch { mut writes, mut settlements } = batch;
         while !(writes.is_empty() && settlements.is_empty()) {
             let written: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
             let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
@@ -288,10 +286,13 @@ impl<B: Backend> Writer<B> {
                             let done = self.transact(&[], &[&failed.job]).map(drop);
                             let _ = failed.answer.send(done);
                         }
-                        Stage::Elsewhere => return self.each_alone(writes, settlements),
+                        Stage::Elsewhere => return self.in_halves(writes, settlements),
                     }
                 }
                 Err(error) => {
+                    if let ([failed], Error::Failed(_)) = (&writes[..], &error) {
+                        self.pace.separate(failed.tenant);
+                    }
                     let outcomes = writes.iter().map(|_| Err(same(&error))).collect();
                     let done = settlements.iter().map(|_| Err(same(&error))).collect();
                     answer(writes, outcomes);
@@ -324,18 +325,23 @@ impl<B: Backend> Writer<B> {
         left
     }
 
-    fn each_alone(
+    /// Nobody knows which of several has failed: each half is tried, so that a few commits are
+    /// enough for all others.
+    fn in_halves(
         &mut self,
-        writes: Vec<Waiting<Write, WriteResult>>,
-        settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
+        mut writes: Vec<Waiting<Write, WriteResult>>,
+        mut settlements: Vec<Waiting<Settlement, Result<(), Error>>>,
     ) {
-        for waiting in writes {
-            let outcome = self.write_alone(&waiting.job);
-            let _ = waiting.answer.send(outcome);
+        let mut second = Batch::default();
+        if writes.is_empty() {
+            second.settlements = settlements.split_off(settlements.len().div_ceil(2));
+        } else if settlements.is_empty() {
+            second.writes = writes.split_off(writes.len().div_ceil(2));
+        } else {
+            second.settlements = std::mem::take(&mut settlements);
         }
-        for waiting in settlements {
-            let done = self.transact(&[], &[&waiting.job]).map(drop);
-            let _ = waiting.answer.send(done);
+        for half in [Batch { writes, settlements }, second] {
+            self.commit_all(half);
         }
     }
 
@@ -356,7 +362,7 @@ impl<B: Backend> Writer<B> {
         &self,
         writes: Vec<Waiting<Write, WriteResult>>,
     ) -> Vec<Waiting<Write, WriteResult>> {
-        let is_slow = |waiting: &Waiting<_, _>| self.slow.contains(&waiting.tenant);
+        let is_slow = |waiting: &Waiting<_, _>| self.pace.is_slow(waiting.tenant);
         let Some(first) = writes.first().filter(|_| writes.iter().any(is_slow)) else {
             return writes;
         };
@@ -486,30 +492,10 @@ impl<B: Backend> Writer<B> {
             self.adopt(newest.0);
         }
         let State { schema, versions, steady, .. } = &*self.state;
-        let mut commit = Commit::new(self.backend.rows(), schema, versions, newest, steady());
-        let (mut outcomes, began) = (Vec::with_capacity(writes.len()), Instant::now());
-        for together in writes.chunks(commit.batch()) {
-            let (tenant, start) = (Tenant::from(together[0].scope), Instant::now());
-            let place = outcomes.len();
-            if place > 0 && start - began > BATCH_TIME {
-                break;
-            }
-            self.stage = match together {
-                [_] => Stage::Write(place),
-                _ => Stage::Elsewhere,
-            };
-            outcomes.extend(commit.apply(together)?);
-            if start.elapsed() <= SLOW_WRITE {
-                self.slow.remove(&tenant);
-            } else {
-                if self.slow.len() >= SLOW_ACCOUNTS {
-                    self.slow.clear();
-                }
-                self.slow.insert(tenant);
-            }
-            // A batch is milliseconds of work: reads on this core need not wait for all of it.
-            std::thread::yield_now();
-        }
+        let rows = self.backend.rows();
+        let mut commit = Commit::new(rows, schema, versions, newest, steady());
+        commit.limit(Pace::limits());
+        let outcomes = self.pace.apply(&mut commit, writes, &mut self.stage)?;
         let progress = commit.finish();
         for (place, settlement) in settlements.iter().enumerate() {
             self.stage = Stage::Settlement(place);

@@ -99,8 +99,10 @@ pub async fn a_second_outcome_of_a_delivery_replaces_the_first(bed: Bed) {
     settle(&bed, vec![outcome(&hook, event, Status::Pending, Some(START + 5))], Vec::new()).await;
     let Delivery { number, .. } =
         bed.store.deliveries(hook.number, &[event, 99]).await.unwrap().remove(0);
-    for number in [Some(number), None] {
-        let again = Outcome { number, attempts: 2, ..outcome(&hook, event, Status::Failed, None) };
+    for (n, number) in [(2, Some(number)), (3, None)] {
+        let attempt = Some(json!({ "id": format!("att_{event}_{n}") }).to_string());
+        let failed = outcome(&hook, event, Status::Failed, None);
+        let again = Outcome { number, attempts: 2, attempt, ..failed };
         settle(&bed, vec![again], Vec::new()).await;
     }
     let found = bed.store.deliveries(hook.number, &[event]).await.unwrap();
@@ -115,7 +117,9 @@ pub async fn what_has_succeeded_is_not_taken_back(bed: Bed) {
     let event = bed.put(book("A", json!(1))).await.version;
     settle(&bed, vec![outcome(&hook, event, Status::Succeeded, None)], Vec::new()).await;
     for (status, next) in [(Status::Failed, None), (Status::Pending, Some(START + 5))] {
-        settle(&bed, vec![outcome(&hook, event, status, next)], Vec::new()).await;
+        let attempt = Some(json!({ "id": format!("att_{status:?}") }).to_string());
+        let later = Outcome { attempt, ..outcome(&hook, event, status, next) };
+        settle(&bed, vec![later], Vec::new()).await;
         let found = bed.store.deliveries(hook.number, &[event]).await.unwrap();
         assert_eq!((found[0].status, found[0].next), (Status::Succeeded, None));
     }
@@ -259,11 +263,14 @@ pub async fn retries_come_due_and_those_asked_for_come_first(bed: Bed) {
     assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
     // A try that was under way by then fails: the one that was asked for is still owed.
     let number = Some(due.due[0].delivery.number);
-    let failed = Outcome { number, ..outcome(&hook, events[3], Status::Failed, None) };
+    let attempt = |id: &str| Some(json!({ "id": id }).to_string());
+    let failed = outcome(&hook, events[3], Status::Failed, None);
+    let failed = Outcome { number, attempt: attempt("att_2"), ..failed };
     settle(&bed, vec![failed.clone()], Vec::new()).await;
     let due = bed.store.retries(hook.number, Timestamp(START + 50), 1, usize::MAX).await.unwrap();
     assert_eq!((due.due[0].event.seq, due.due[0].asked), (events[3], 1));
-    settle(&bed, vec![Outcome { asked: 1, ..failed }], Vec::new()).await;
+    let failed = Outcome { asked: 1, attempt: attempt("att_3"), ..failed };
+    settle(&bed, vec![failed], Vec::new()).await;
     let due = bed.store.retries(hook.number, Timestamp(START + 50), 1, usize::MAX).await.unwrap();
     assert!(due.due.iter().all(|retry| retry.event.seq != events[3]), "it was the one asked for");
     let unknown = Change::Act { action, params: fields(json!({})), callout: None };

@@ -22,6 +22,7 @@ mod searches;
 mod sessions;
 mod support;
 mod versions;
+mod writing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

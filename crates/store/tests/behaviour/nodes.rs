@@ -27,7 +27,7 @@ fn pair() -> Option<(Place, Bed, Bed)> {
     Some((place, a, b))
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), work).await.expect("it took too long")
 }
 
@@ -312,13 +312,13 @@ async fn lost_connections_lose_and_double_nothing() {
 
 /// Between a node and its database; cuts the node's connections, so that the server does not learn
 /// of it before it has finished its statement.
-struct Wire {
-    address: std::net::SocketAddr,
-    cut: tokio::sync::watch::Sender<()>,
+pub struct Wire {
+    pub address: std::net::SocketAddr,
+    pub cut: tokio::sync::watch::Sender<()>,
 }
 
 impl Wire {
-    fn to(target: String) -> Wire {
+    pub fn to(target: String) -> Wire {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, cut) = (listener.local_addr().unwrap(), tokio::sync::watch::Sender::new(()));
         let cuts = cut.clone();

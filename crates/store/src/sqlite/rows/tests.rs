@@ -151,9 +151,9 @@ fn apply(bed: &Bed, at_once: usize, writes: &[Write]) -> Vec<WriteResult> {
     let rows = SqliteRows { connection: &connection, shared };
     let mut commit = Commit::new(rows, &shared.schema, &shared.versions, newest, NOW);
     let writes: Vec<&Write> = writes.iter().collect();
-    let outcomes = commit.apply(&writes).unwrap();
+    let applied = commit.apply(&writes).unwrap();
     connection.execute_batch("COMMIT").unwrap();
-    outcomes
+    applied.into_iter().map(|one| one.outcome).collect()
 }
 
 /// Everything that is stored.

@@ -124,7 +124,7 @@ impl Limiter {
         own: Option<u32>,
         at: Moment,
     ) -> Option<(Quota, bool)> {
-        let quota = self.view(self.default_limit?, own, at);
+        let quota = self.view(self.default_limit?, own, self.common(at));
         loop {
             match part.take(&quota) {
                 Taken::Granted(remaining) => return Some((Quota { remaining, ..quota }, true)),
@@ -165,10 +165,10 @@ impl Limiter {
     /// Gives back one request that was taken at this moment.
     pub fn give_back(&self, bucket: &Bucket, at: Moment) {
         let Some(default_limit) = self.default_limit else { return };
-        let window = self.view(default_limit, None, at).window;
         if let Some(part) = &bucket.part {
-            return part.give_back(window);
+            return part.give_back(self.view(default_limit, None, self.common(at)).window);
         }
+        let window = self.view(default_limit, None, at).window;
         let less = |current: u64| {
             let is_counted = current >> COUNT_BITS == window && current & COUNT_MASK > 0;
             is_counted.then(|| current - 1)
@@ -179,14 +179,23 @@ impl Limiter {
 
     /// The current quota, without taking a request: replays are free.
     pub fn peek(&self, bucket: &Bucket, own: Option<u32>, at: Moment) -> Option<Quota> {
-        let quota = self.view(self.default_limit?, own, at);
         if let Some(part) = &bucket.part {
+            let quota = self.view(self.default_limit?, own, self.common(at));
             return Some(Quota { remaining: part.remaining(&quota), ..quota });
         }
+        let quota = self.view(self.default_limit?, own, at);
         let current = bucket.word.load(Ordering::Relaxed);
         let used = if current >> COUNT_BITS == quota.window { current & COUNT_MASK } else { 0 };
         let used = u32::try_from(used).unwrap_or(u32::MAX);
         Some(Quota { remaining: quota.limit.saturating_sub(used), ..quota })
+    }
+
+    /// The moment by the clock that nodes have in common. The monotonic one stands still while a
+    /// machine is suspended, and its node would go on in a window that is over for the others.
+    fn common(&self, at: Moment) -> Moment {
+        let now = at.now.0.saturating_add(self.cluster.clock_ahead_ms());
+        let since = now.saturating_sub(self.started_at.0);
+        Moment { uptime: Duration::from_millis(u64::try_from(since).unwrap_or(0)), ..at }
     }
 
     fn view(&self, default_limit: RateLimit, own: Option<u32>, at: Moment) -> Quota {

@@ -1,21 +1,23 @@
 //! The part of a key's quota that this node holds, where several nodes count together. A node takes
 //! parts of a window from the common budget, by demand, and admits requests from its part without
-//! asking anybody. What nodes hold and do not use is at most a twentieth of the window, and nobody
-//! admits more than the limit.
+//! asking anybody. What nodes hold and do not use is at most a twentieth of the window. Keys that
+//! share a quota may have different limits: each counts the requests of all of them.
 //!
 //! While the database does not answer, the node goes on with its fair share, which is the limit
-//! divided by the nodes that were alive: the limit may be exceeded by what was admitted before, and
-//! no client is refused because of the fault.
+//! divided by the nodes that were alive, and asks again every second. What it admitted beyond its
+//! part is taken from the budget afterwards.
 
 use crate::limit::Quota;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
-use store::cluster::{BudgetRequest, Cluster, chunk};
+use store::cluster::{BudgetRequest, Budgeted, Cluster, chunk};
 use tokio::time::timeout;
 
 /// A request waits so long for the common budget; then the node's share counts.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// And for so many seconds after that, without a question.
+const AWAY_SECONDS: u64 = 1;
 
 pub struct Part {
     key: String,
@@ -27,10 +29,21 @@ pub struct Part {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     window: u64,
+    /// What this node has taken from the budget.
     granted: u32,
     used: u32,
-    /// What was left for all nodes when this one last asked; `None` if it has not asked.
-    left: Option<u32>,
+    /// What the others had taken when this node last asked.
+    others: u32,
+    failure: Option<Failure>,
+}
+
+/// The last question got no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failure {
+    /// Unix time.
+    at: u64,
+    /// How many nodes shared the budget.
+    nodes: u32,
 }
 
 /// What came of an attempt to take a request.
@@ -52,14 +65,9 @@ impl Part {
     pub fn take(&self, quota: &Quota) -> Taken {
         let mut state = self.state.lock();
         state.enter(quota);
-        if state.used < state.granted {
-            state.used += 1;
-            return Taken::Granted(state.remaining(quota));
-        }
-        match state.left {
-            Some(0) => Taken::Refused,
-            _ => Taken::Ask,
-        }
+        let taken = state.next(quota);
+        state.used += u32::from(matches!(taken, Taken::Granted(_)));
+        taken
     }
 
     /// Requests that are left, as far as this node knows.
@@ -80,63 +88,74 @@ impl Part {
     /// Takes more from the common budget.
     pub async fn refill(&self, cluster: &Arc<dyn Cluster>, quota: &Quota) {
         let _turn = self.asking.lock().await;
-        let (taken, nodes) = {
+        let (request, nodes) = {
             let mut state = self.state.lock();
             state.enter(quota);
-            if state.window != quota.window() || state.used < state.granted || state.is_over() {
+            if state.next(quota) != Taken::Ask {
                 // Another request has asked in the meantime.
                 return;
             }
-            (state.granted, cluster.live_nodes().max(1))
+            let nodes = cluster.live_nodes().max(1);
+            let more = chunk(quota.limit, state.granted, nodes);
+            // With what was admitted while nobody answered.
+            let wanted = more.saturating_add(state.used - state.granted.min(state.used));
+            let request = BudgetRequest {
+                key: self.key.clone(),
+                window: state.window,
+                length: Duration::from_secs(quota.window_seconds),
+                limit: quota.limit,
+                wanted,
+            };
+            (request, nodes)
         };
-        let request = BudgetRequest {
-            key: self.key.clone(),
-            window: quota.window(),
-            length: Duration::from_secs(quota.window_seconds),
-            limit: quota.limit,
-            wanted: chunk(quota.limit, taken, nodes),
-        };
+        let window = request.window;
         let answer = timeout(PATIENCE, cluster.take_budget(request)).await;
         let mut state = self.state.lock();
-        if state.window != quota.window() {
+        if state.window != window {
             return;
         }
         match answer {
-            Ok(Ok(budgeted)) => {
-                state.granted = state.granted.saturating_add(budgeted.granted);
-                // Nothing was granted: nothing is left, whatever the answer says.
-                let is_over = budgeted.granted == 0;
-                state.left = Some(if is_over { 0 } else { budgeted.left });
+            Ok(Ok(Budgeted { granted, taken })) => {
+                state.granted = state.granted.saturating_add(granted);
+                state.others = taken.saturating_sub(state.granted);
+                state.failure = None;
             }
             Ok(Err(_)) | Err(_) => {
-                let share = quota.limit / u32::try_from(nodes).unwrap_or(u32::MAX);
-                if state.granted >= share.max(1) {
-                    state.left = Some(0);
-                }
-                state.granted = state.granted.max(share.max(1));
+                let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+                state.failure = Some(Failure { at: quota.now, nodes });
             }
         }
     }
 }
 
 impl State {
-    /// A new window begins with nothing. A request that began in an earlier one counts in the
-    /// newest.
+    /// A new window begins with nothing. A request that began in the window before counts in the
+    /// newest one; windows that are further back are those of a clock that was set.
     fn enter(&mut self, quota: &Quota) {
-        if quota.window() > self.window {
-            *self = State { window: quota.window(), ..State::default() };
+        let window = quota.window();
+        if window > self.window || window + 1 < self.window {
+            *self = State { window, ..State::default() };
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.left == Some(0)
+    /// What comes of the next request.
+    fn next(&self, quota: &Quota) -> Taken {
+        if self.remaining(quota) == 0 {
+            return Taken::Refused;
+        }
+        let away = self.failure.filter(|one| quota.now.abs_diff(one.at) <= AWAY_SECONDS);
+        let share = away.map(|failure| (quota.limit / failure.nodes).max(1));
+        if self.used < self.granted.max(share.unwrap_or(0)) {
+            return Taken::Granted(self.remaining(quota) - 1);
+        }
+        match share {
+            Some(_) => Taken::Refused,
+            None => Taken::Ask,
+        }
     }
 
     fn remaining(&self, quota: &Quota) -> u32 {
-        match self.left {
-            None if self.granted == 0 => quota.limit,
-            left => (left.unwrap_or(0) + self.granted).saturating_sub(self.used).min(quota.limit),
-        }
+        quota.limit.saturating_sub(self.others.saturating_add(self.used))
     }
 }
 
@@ -159,6 +178,7 @@ mod tests {
         taken: Mutex<HashMap<(String, u64), u32>>,
         questions: Mutex<usize>,
         is_away: Mutex<bool>,
+        delay: Mutex<Duration>,
         nodes: usize,
     }
 
@@ -178,6 +198,8 @@ mod tests {
         fn take_budget(&self, request: BudgetRequest) -> BoxFuture<'_, Result<Budgeted, Error>> {
             Box::pin(async move {
                 *self.questions.lock() += 1;
+                let delay = *self.delay.lock();
+                tokio::time::sleep(delay).await; // waits for: a slow database
                 if *self.is_away.lock() {
                     return Err(Error::Busy);
                 }
@@ -185,7 +207,7 @@ mod tests {
                 let taken = all.entry((request.key, request.window)).or_default();
                 let granted = request.wanted.min(request.limit.saturating_sub(*taken));
                 *taken += granted;
-                Ok(Budgeted { granted, left: request.limit - *taken })
+                Ok(Budgeted { granted, taken: *taken })
             })
         }
     }
@@ -206,8 +228,13 @@ mod tests {
     }
 
     async fn take(limiter: &Limiter, seconds: u64) -> (Quota, bool) {
+        take_with(limiter, None, seconds).await
+    }
+
+    /// With a key that has a limit of its own.
+    async fn take_with(limiter: &Limiter, own: Option<u32>, seconds: u64) -> (Quota, bool) {
         let bucket = limiter.bucket_of_key("key");
-        limiter.take_of_key(&bucket, None, at(seconds)).await.unwrap()
+        limiter.take_of_key(&bucket, own, at(seconds)).await.unwrap()
     }
 
     /// Sends requests to the nodes by turns of these lengths; how many were admitted.
@@ -277,5 +304,90 @@ mod tests {
         assert!(*shared.questions.lock() <= 8, "a refusal needs no question");
         *shared.is_away.lock() = false;
         assert_eq!(take(&limiters[0], 120).await.0.remaining, 99, "the next window is common");
+    }
+
+    #[tokio::test]
+    async fn after_a_fault_the_rest_of_the_window_is_common_again() {
+        let (shared, limiters) = nodes(2, 100);
+        for _ in 0..60 {
+            assert!(take(&limiters[0], 61).await.1);
+        }
+        *shared.is_away.lock() = true;
+        let mut granted = 60;
+        for _ in 0..20 {
+            granted += usize::from(take(&limiters[0], 62).await.1);
+        }
+        assert!(granted < 80, "more than its share");
+        *shared.is_away.lock() = false;
+        for (limiter, _) in limiters.iter().cycle().zip(0..100) {
+            granted += usize::from(take(limiter, 64).await.1);
+        }
+        assert!((95..=100).contains(&granted), "{granted} of 100");
+
+        // What was admitted without an answer counts afterwards.
+        *shared.is_away.lock() = true;
+        let mut granted = 0;
+        for _ in 0..100 {
+            granted += usize::from(take(&limiters[0], 121).await.1);
+        }
+        assert_eq!(granted, 50);
+        *shared.is_away.lock() = false;
+        for (limiter, _) in limiters.iter().cycle().zip(0..200) {
+            granted += usize::from(take(limiter, 124).await.1);
+        }
+        assert!((95..=100).contains(&granted), "{granted} of 100");
+    }
+
+    #[tokio::test]
+    async fn keys_with_different_limits_share_a_quota() {
+        for count in [1, 2] {
+            let (_, limiters) = nodes(count, 1000);
+            for number in 0..20 {
+                let (_, granted) = take_with(&limiters[0], Some(10), 61).await;
+                assert_eq!(granted, number < 10, "{number}");
+            }
+            // The lower limit of one key is not that of another.
+            for limiter in &limiters {
+                assert!(take(limiter, 61).await.1);
+            }
+            // And it counts what the other has used.
+            for limiter in &limiters {
+                assert!(!take_with(limiter, Some(10), 61).await.1);
+            }
+            let mut granted = 10 + count;
+            for _ in 0..2000 {
+                granted += usize::from(take(&limiters[0], 61).await.1);
+            }
+            assert!((900..=1000).contains(&granted), "{granted} of 1000");
+            // A limit that is raised holds at once.
+            assert!(take_with(&limiters[0], Some(2000), 61).await.1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_that_crosses_the_border_of_a_window_is_answered() {
+        let (shared, limiters) = nodes(1, 2);
+        *shared.delay.lock() = Duration::from_millis(50);
+        let late = take(&limiters[0], 61);
+        // The window ends while it asks, and the next one is used up by others.
+        let others = async {
+            tokio::time::sleep(Duration::from_millis(10)).await; // waits for: the question
+            [take(&limiters[0], 121).await.1, take(&limiters[0], 121).await.1]
+        };
+        let all = async { tokio::join!(late, others) };
+        let (late, others) = tokio::time::timeout(Duration::from_secs(10), all).await.unwrap();
+        // Two requests in all: it counts in the newest window.
+        assert_eq!(usize::from(late.1) + others.iter().filter(|one| **one).count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_node_that_was_suspended_has_the_windows_of_the_others() {
+        let (shared, limiters) = nodes(2, 100);
+        // Its own clock stood still for five minutes.
+        let late = Moment { uptime: Duration::from_secs(61), ..at(361) };
+        let bucket = limiters[0].bucket_of_key("key");
+        limiters[0].take_of_key(&bucket, None, late).await.unwrap();
+        take(&limiters[1], 361).await;
+        assert_eq!(shared.taken.lock().len(), 1, "one window");
     }
 }

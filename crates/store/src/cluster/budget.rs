@@ -20,8 +20,8 @@ pub struct BudgetRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budgeted {
     pub granted: u32,
-    /// What is left for all nodes after it.
-    pub left: u32,
+    /// What all nodes have taken, with it.
+    pub taken: u32,
 }
 
 /// One part in this many of a window may be in the hands of nodes that do not use it: 5 %.

@@ -46,7 +46,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// Takes requests from the budget of a key and window.
     fn take_budget(&self, request: BudgetRequest) -> BoxFuture<'_, Result<Budgeted, Error>> {
         // The process counts by itself.
-        Box::pin(async move { Ok(Budgeted { granted: request.wanted, left: request.limit }) })
+        Box::pin(async move { Ok(Budgeted { granted: request.wanted, taken: request.wanted }) })
     }
 
     /// Takes a name, unless another node that is alive holds it. One process must not take a name

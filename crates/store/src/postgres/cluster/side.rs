@@ -208,12 +208,12 @@ impl Side {
             let count = |place: usize| {
                 Ok::<u32, Error>(u32::try_from(row.cell::<i64>(place)?).unwrap_or(0))
             };
-            let (mut granted, left) = (count(2)?, count(3)?);
+            let (mut granted, taken) = (count(2)?, count(3)?);
             let key = (decoded(row.cell(0)?), row.cell(1)?);
             for (wanted, answer) in answers.remove(&key).unwrap_or_default() {
                 let part = granted.min(wanted);
                 granted -= part;
-                let _ = answer.send(Ok(Budgeted { granted: part, left }));
+                let _ = answer.send(Ok(Budgeted { granted: part, taken }));
             }
         }
         Ok(())
@@ -229,4 +229,4 @@ const BUDGETS: &str = "INSERT INTO restive_budgets AS b (name, win, lim, taken, 
     ON CONFLICT (name, win) DO UPDATE SET lim = excluded.lim, \
     granted = greatest(0, least(excluded.taken, excluded.lim - b.taken)), \
     taken = b.taken + greatest(0, least(excluded.taken, excluded.lim - b.taken)) \
-    RETURNING name, win, granted, greatest(0, lim - taken)";
+    RETURNING name, win, granted, taken";

@@ -59,8 +59,8 @@ pub struct KeyStatuses {
 /// Number of recent statuses that are searched for an equal one.
 const SHARED: usize = 8;
 
-/// A failing store says nothing about a key: ask this many times, with this pause.
-const ATTEMPTS: u32 = 5;
+/// A failing store says nothing about a key: ask again after this pause. Until it answers, the
+/// connection sends nothing.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl KeyStatuses {
@@ -108,17 +108,15 @@ impl live::ValidityCheck for KeyStatus {
         let (key, grants) = (self.key.clone(), self.grants.clone());
         let known = self.known.clone();
         Box::pin(async move {
-            for _ in 0..ATTEMPTS {
+            loop {
                 let asked = (scope, &*key, grants.as_deref());
                 let at = outside.now();
                 if let Ok(validity) = holds(&*store, keys, asked, at).await {
                     *known.lock() = Some(Known { seq, validity, at });
                     return validity;
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(PAUSE).await; // waits for: the store to answer
             }
-            // The client may reconnect, and its key is then checked again.
-            Validity::Revoked
         })
     }
 }

@@ -26,6 +26,8 @@ use tokio::time::timeout;
 pub const LIMIT: u32 = 100;
 /// Longer than it takes until a commit is known, also one of another process.
 const MOMENT: Duration = Duration::from_secs(1);
+/// How long a poll whose key may have changed waits for the store to say so. The poll is over then.
+const CHECK: Duration = Duration::from_secs(5);
 
 /// What a poll asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -266,9 +268,7 @@ impl WaitingPoll {
     pub async fn wait(mut self: Box<WaitingPoll>) -> PollResponse {
         let looked = poll_fn(|cx| self.look(cx)).await;
         // The next poll of a client whose key was revoked is refused.
-        if self.ticket.hub().store.0.key_generation() != self.generation
-            && self.validity.check().await == Validity::Revoked
-        {
+        if self.ticket.hub().store.0.key_generation() != self.generation && !self.is_valid().await {
             return PollResponse { body: "[]".into(), position: self.cursor, gap: false };
         }
         match looked {
@@ -283,6 +283,12 @@ impl WaitingPoll {
             // while nothing happens.
             None => Box::pin(self.read()).await,
         }
+    }
+
+    /// If the store does not answer in time, nothing is sent.
+    async fn is_valid(&self) -> bool {
+        let checked = timeout(CHECK, self.validity.check()).await;
+        matches!(checked, Ok(Validity::Valid | Validity::ExpiresIn(_)))
     }
 
     async fn objects(&self, found: Vec<Arc<Entry>>) -> String {

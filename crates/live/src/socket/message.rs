@@ -1,6 +1,6 @@
 //! The messages of a client over a socket, and the replies: JSON objects with a `type`.
 
-use super::{Posted, Socket};
+use super::{Pending, Posted, Socket};
 use crate::ask::{self, SubscribeRequest, invalid};
 use crate::bounds::MAX_ID_BYTES;
 use crate::entry::Ephemeral;
@@ -76,7 +76,7 @@ impl Socket {
     ) -> Result<(), Problem> {
         match kind {
             TYPING => self.relay(message),
-            "subscribe" => self.subscribe(&message, reference.as_deref()),
+            "subscribe" => self.subscribe(&message, reference),
             "unsubscribe" => self.unsubscribe(&message, reference.as_deref()),
             "ping" => {
                 no_more(&message, &[])?;
@@ -132,7 +132,7 @@ impl Socket {
             None => Value::Object(message),
         };
         let posting = self.writer.post(feed, data.to_string().into(), reference.clone());
-        self.posting = Some(Box::new((posting, reference)));
+        self.pending = Some(Box::new(Pending::Post(posting, reference)));
         Ok(())
     }
 
@@ -182,11 +182,36 @@ impl Socket {
     fn subscribe(
         &mut self,
         message: &Map<String, Value>,
-        reference: Option<&str>,
+        reference: Option<String>,
     ) -> Result<(), Problem> {
         let asked = self.asked(message)?;
-        let names = &self.subscription.ticket.hub.codec.schema;
-        permission::check(&self.permit, self.schema(), names, &asked.interest)?;
+        let hub = &self.subscription.ticket.hub;
+        permission::check(&self.permit, self.schema(), &hub.codec.schema, &asked.interest)?;
+        self.check_room(&asked.interest)?;
+        let newest = *hub.store.0.position().borrow();
+        if asked.is_ahead_of(newest) {
+            let store = hub.store.0.clone();
+            // If it fails, the position is unknown here, and the client learns that.
+            let fresh = Box::pin(async move { drop(store.fresh().await) });
+            self.pending = Some(Box::new(Pending::Subscribe(fresh, asked, reference)));
+        } else {
+            self.begin_subscription(asked, reference.as_deref());
+        }
+        Ok(())
+    }
+
+    fn check_room(&self, interest: &Interest) -> Result<(), Problem> {
+        let wanted = self.subscription.interests.wanted.iter();
+        let others = wanted.filter(|(one, _)| self.subscribed && one != interest).count();
+        let most = self.subscription.ticket.hub.limits.max_subscriptions;
+        if others >= most {
+            let message = format!("A connection has at most {most} subscriptions.");
+            return Err(Problem::new(Code::TooManyRecords, message));
+        }
+        Ok(())
+    }
+
+    pub(super) fn begin_subscription(&mut self, asked: SubscribeRequest, reference: Option<&str>) {
         let newest = *self.subscription.ticket.hub.store.0.position().borrow();
         let begin = asked.begin(newest);
         // The cursor of a parked connection may be far back. Events from before that it did not
@@ -199,11 +224,6 @@ impl Socket {
             // The other subscriptions must not receive the events in between again.
             wanted.extend(others.map(|(one, since)| (one, since.max(here))));
         }
-        if wanted.len() >= self.subscription.ticket.hub.limits.max_subscriptions {
-            let most = self.subscription.ticket.hub.limits.max_subscriptions;
-            let message = format!("A connection has at most {most} subscriptions.");
-            return Err(Problem::new(Code::TooManyRecords, message));
-        }
         self.writer.subscribed(&asked.interest.types);
         let cursor = if wanted.is_empty() { from } else { from.min(here) };
         wanted.push((asked.interest, from));
@@ -213,7 +233,6 @@ impl Socket {
         if let Some((gap, requested)) = begin.gap {
             self.subscription.lost(gap, requested, from);
         }
-        Ok(())
     }
 
     fn unsubscribe(

@@ -89,7 +89,7 @@ pub fn open(
             scope: caller.scope,
             feeds: caller.feeds,
             permit: caller.permit,
-            posting: None,
+            pending: None,
             unprocessed: Vec::new(),
             subscribed: false,
             pinged_at: 0,
@@ -116,8 +116,8 @@ struct Socket {
     scope: Scope,
     feeds: Feeds,
     permit: Permit,
-    /// A record on its way into the log, and the reference its client knows it by.
-    posting: Option<Box<(PendingPost, Option<String>)>>,
+    /// What a message waits for. The next one is read when it is done.
+    pending: Option<Box<Pending>>,
     /// Bytes that were read and not processed, because there was no room.
     unprocessed: Vec<u8>,
     /// Whether the client has sent subscriptions of its own.
@@ -135,6 +135,14 @@ struct Socket {
     allowance: u32,
     allowed_at: u32,
     _online: Option<Box<OnlineGuard>>,
+}
+
+/// Work for a message, and the reference its client knows it by.
+enum Pending {
+    /// A record is on its way into the log.
+    Post(PendingPost, Option<String>),
+    /// A subscription continues after an event that this node has not seen yet.
+    Subscribe(Pin<Box<dyn Future<Output = ()> + Send>>, SubscribeRequest, Option<String>),
 }
 
 /// Our close frame, which waits for the client's.
@@ -196,7 +204,7 @@ impl Socket {
         }
         let mut ephemeral = wakeup.ephemeral;
         loop {
-            self.poll_posting(cx);
+            self.poll_pending(cx);
             let was_full = self.is_full();
             let received_some = match self.poll_read_messages(raw, cx) {
                 Ok(received_some) => received_some,
@@ -227,21 +235,34 @@ impl Socket {
         Poll::Pending
     }
 
-    fn poll_posting(&mut self, cx: &mut Context<'_>) {
-        let Some(posting) = &mut self.posting else { return };
-        let Poll::Ready(outcome) = posting.0.as_mut().poll(cx) else { return };
-        let reference = posting.1.take();
-        self.posting = None;
-        let answer = match outcome {
-            Ok(posted) => message::posted(reference.as_deref(), &posted),
-            Err(problem) => self.error(reference.as_deref(), &problem),
+    fn poll_pending(&mut self, cx: &mut Context<'_>) {
+        let Some(pending) = &mut self.pending else { return };
+        let is_done = match &mut **pending {
+            Pending::Post(posting, reference) => match posting.as_mut().poll(cx) {
+                Poll::Pending => false,
+                Poll::Ready(outcome) => {
+                    let reference = reference.take();
+                    let answer = match outcome {
+                        Ok(posted) => message::posted(reference.as_deref(), &posted),
+                        Err(problem) => self.error(reference.as_deref(), &problem),
+                    };
+                    self.subscription.replies.push_back(answer);
+                    true
+                }
+            },
+            Pending::Subscribe(fresh, ..) => fresh.as_mut().poll(cx).is_ready(),
         };
-        self.subscription.replies.push_back(answer);
+        if !is_done {
+            return;
+        }
+        if let Some(Pending::Subscribe(_, asked, reference)) = self.pending.take().map(|p| *p) {
+            self.begin_subscription(asked, reference.as_deref());
+        }
     }
 
     /// Whether the client must wait before more is read from it.
     fn is_full(&self) -> bool {
-        self.posting.is_some()
+        self.pending.is_some()
             || self.subscription.replies.len() >= MAX_ANSWERS
             || self.allowance == 0
     }
@@ -333,7 +354,7 @@ impl Socket {
             let closing = Closing { at: self.subscription.now, patience: ticks(patience) };
             self.subscription.replies.push_back(websocket::close(code, reason));
             self.subscription.muted = true;
-            self.posting = None;
+            self.pending = None;
             self.subscription.slot.wake_at(closing.at + closing.patience);
             self.closing = Some(closing);
         }

@@ -200,6 +200,26 @@ fn a_manual_retry_honours_idempotency_key_and_if_match() {
 }
 
 #[test]
+fn a_list_of_deliveries_has_changed_once_a_retry_was_requested() {
+    let server = Server::bookshop();
+    let sink = Sink::start();
+    let id = endpoint(&server, &sink, json!({}));
+    server.book("A");
+    let delivery = wait_for(&server, &id, &["succeeded"]).remove(0);
+    sink.will(Manner::Silence);
+    let (path, mut tag) = ("/v1/deliveries?status=pending", String::new());
+    eventually("everything is settled", || {
+        let before = std::mem::replace(&mut tag, server.get(path).header("etag").unwrap().into());
+        before == tag
+    });
+    let retry = format!("/v1/deliveries/{}/retry", delivery["id"].as_str().unwrap());
+    server.post(&retry, json!({})).expect(200);
+    let after = server.ask("GET", path).header("if-none-match", &tag).send();
+    assert_eq!(after.status, 200, "the delivery is pending now");
+    assert_eq!(after.json["data"][0]["id"], delivery["id"]);
+}
+
+#[test]
 fn a_retry_is_at_most_a_tenth_late() {
     let server = Server::bookshop();
     let sink = Sink::start();

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::database;
 use crate::deadline::Deadline as _;
 use crate::harness::{PATIENCE, Server, Start, eventually, run};
-use crate::live_client::Events;
+use crate::live_client::{Events, Socket};
 use crate::relay::{Plan, Relay};
 use model::Timestamp;
 use serde_json::{Value, json};
@@ -216,6 +216,43 @@ fn while_the_database_is_away_writes_are_refused_and_streams_stay_open() {
     assert!(event.json().to_string().contains(&made.unwrap()), "the stream was never closed");
     assert_eq!(server.get("/v1/books?q=away").expect(200)["data"], json!([]));
     eventually("the server is healthy", || server.get("/health").status == 200);
+}
+
+#[test]
+fn a_fault_of_the_database_is_no_sign_that_a_key_was_revoked() {
+    let Some((server, relay)) = relayed() else { return };
+    let mut socket = Socket::open(&server, "/ws?types=book.created");
+    socket.typed("welcome");
+    // A key has changed: the socket looks at its own before it does anything more.
+    server.post("/v1/keys", json!({"name": "second", "scopes": null})).expect(201);
+    relay.plan(vec![Plan::Refuse; 10_000]);
+    relay.cut();
+    socket.say(json!({"type": "ping"}));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        assert_eq!(server.get("/v1/books").status, 503);
+    }
+    relay.forget();
+    socket.typed("pong");
+}
+
+#[test]
+fn a_socket_continues_after_a_position_that_its_server_has_not_seen_yet() {
+    let Some((_shared, servers)) = nodes(2) else { return };
+    let (a, b) = (&servers[0], &servers[1]);
+    let mut sockets: Vec<Socket> =
+        (0..20).map(|_| Socket::open(b, "/ws?types=order.created")).collect();
+    for (n, socket) in sockets.iter_mut().enumerate() {
+        socket.typed("welcome");
+        a.book(&format!("T{n}"));
+        let position = a.get("/v1/books").header("x-stream-position").unwrap().to_owned();
+        let subscribe = json!({"type": "subscribe", "types": "book.created", "since": position});
+        let ack = socket.ask_for(subscribe);
+        assert_eq!((&ack["type"], &ack["position"]), (&json!("ack"), &json!(position)), "{ack}");
+        a.book(&format!("after {n}"));
+        let next = socket.message();
+        assert!(next.to_string().contains(&format!("after {n}")), "{next}");
+    }
 }
 
 /// Titles of books by what the server answered.

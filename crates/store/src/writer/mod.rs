@@ -518,7 +518,8 @@ impl<B: Backend> Writer<B> {
             }
             Ok(())
         });
-        if !settlements.is_empty() {
+        // A requested retry changes a delivery, as a settlement does, and has no event either.
+        if !settlements.is_empty() || progress.retry_requested {
             self.state.settled.send_modify(|count| *count += 1);
         }
         if progress.retry_requested {

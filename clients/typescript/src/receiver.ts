@@ -25,6 +25,8 @@ export const MAX_BODY_BYTES = 8 * 1024 * 1024;
 const STORE_MS = 4500;
 /** Requests that wait for the store. They keep their bodies; with more, the disk is too slow. */
 export const MAX_WAITING = 1024;
+/** How often it is found out why a signature does not match: that is expensive. */
+const DIAGNOSE_EVERY_MS = 1000;
 /** For the provider, if the event could not be stored. */
 const RETRY_AFTER_SECONDS = 5;
 
@@ -74,11 +76,12 @@ export class Receiver {
   readonly maxBodyBytes: number;
   /** Calls of the store in progress, also those that nobody waits for any more. */
   #waiting = 0;
+  #diagnosedAt = -Infinity;
 
   constructor(options: ReceiverOptions) {
     // A wrong setting must stop the program, not each request.
     parseSecrets(options.secrets);
-    this.#options = options;
+    this.#options = { diagnose: () => this.#mayDiagnose(), ...options };
     this.maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   }
 
@@ -203,6 +206,13 @@ export class Receiver {
     } finally {
       this.#waiting -= 1;
     }
+  }
+
+  #mayDiagnose(): boolean {
+    const now = performance.now();
+    if (now - this.#diagnosedAt < DIAGNOSE_EVERY_MS) return false;
+    this.#diagnosedAt = now;
+    return true;
   }
 
   #report(problem: Problem): void {

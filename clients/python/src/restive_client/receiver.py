@@ -8,7 +8,9 @@ import contextlib
 import hashlib
 import ipaddress
 import json
+import math
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
@@ -51,6 +53,8 @@ STORE_THREADS = 4
 #: Requests that wait for those threads. They keep their bodies; with more, the disk is too slow to
 #: store them within ``STORE_SECONDS``.
 MAX_WAITING_REQUESTS = 512
+#: How often it is found out why a signature does not match: that is expensive.
+DIAGNOSE_EVERY_SECONDS = 1.0
 #: For the provider, if the event could not be stored.
 RETRY_AFTER_SECONDS = 5
 
@@ -119,6 +123,8 @@ class Receiver:
         self._https_only = https_only
         self._allow = None if allow is None else [ipaddress.ip_network(one) for one in allow]
         self._on_problem = on_problem
+        self._lock = threading.Lock()
+        self._diagnosed_at = -math.inf
 
     def check(self, method: str, source: Source) -> Answer | None:
         """What can be decided before the body is read: a refusal, or None."""
@@ -149,6 +155,7 @@ class Receiver:
                 tolerance_seconds=self._tolerance,
                 families=self._families,
                 header_names=self._names,
+                diagnose=self._may_diagnose,
             )
         except SignatureError as error:
             return self._refuse(401, f"signature_{error.reason}", str(error), error)
@@ -211,6 +218,14 @@ class Receiver:
     ) -> Answer:
         self._report(Problem(status, code, message, error))
         return _answer(status, _error(code, message))
+
+    def _may_diagnose(self) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._diagnosed_at < DIAGNOSE_EVERY_SECONDS:
+                return False
+            self._diagnosed_at = now
+            return True
 
     def _report(self, problem: Problem) -> None:
         if self._on_problem:

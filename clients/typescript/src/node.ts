@@ -3,7 +3,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { BlockList, isIPv6 } from "node:net";
 
-import { join, type Answer, type Receiver, type Source } from "./receiver.js";
+import { arrival, join, type Answer, type Receiver, type Source } from "./receiver.js";
 
 export { FileStore } from "./node/file.js";
 export { SqliteStore, applyOnce } from "./node/sqlite.js";
@@ -24,7 +24,7 @@ export function nodeHandler(
   sourceOf: (request: IncomingMessage) => Source = sourceOfNode,
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   return async (request, response) => {
-    const source = sourceOf(request);
+    const source = arrival(sourceOf, request);
     const method = request.method ?? "";
     let answer = receiver.check(method, source);
     try {

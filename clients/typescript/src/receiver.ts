@@ -5,6 +5,7 @@
 import type { Event } from "./event.js";
 import { MAX_ID_BYTES, isUsableId, type InboxStore, type NewEvent } from "./inbox.js";
 import { bytesOf, sha256 } from "./mac.js";
+import { report } from "./report.js";
 import {
   SignatureError,
   parseSecrets,
@@ -43,8 +44,11 @@ export interface ReceiverOptions extends VerifyOptions {
   httpsOnly?: boolean;
   /** Whether an address may send webhooks; see `networks` in `restive-client/node`. Default: all. */
   allow?: (address: string) => boolean;
-  /** Called for each request that was not accepted, and for a known id with another body. */
-  onProblem?: (problem: Problem) => void;
+  /**
+   * Called for each request that was not accepted, and for a known id with another body. If it
+   * fails, that is ignored.
+   */
+  onProblem?: (problem: Problem) => void | Promise<void>;
 }
 
 /** How a request arrived, which only the server knows. */
@@ -216,11 +220,7 @@ export class Receiver {
   }
 
   #report(problem: Problem): void {
-    try {
-      this.#options.onProblem?.(problem);
-    } catch {
-      // What fails in the report must not change the answer.
-    }
+    report(() => this.#options.onProblem?.(problem));
   }
 
   #refuse(problem: Problem): Answer {
@@ -254,11 +254,20 @@ export function fetchHandler(
   sourceOf: (request: Request) => Source = ({ url }) => ({ secure: url.startsWith("https:") }),
 ): (request: Request) => Promise<Response> {
   return async (request) => {
-    const source = sourceOf(request);
+    const source = arrival(sourceOf, request);
     const refused = receiver.check(request.method, source);
     const result = refused ?? (await receive(receiver, request, source));
     return new Response(result.body, { status: result.status, headers: result.headers });
   };
+}
+
+/** How a request arrived. If that fails, it is not known, and what requires something refuses. */
+export function arrival<R>(sourceOf: (request: R) => Source, request: R): Source {
+  try {
+    return sourceOf(request);
+  } catch {
+    return {};
+  }
 }
 
 async function receive(receiver: Receiver, request: Request, source: Source): Promise<Answer> {

@@ -3,6 +3,7 @@
 
 import type { Event } from "./event.js";
 import { isUsableId, type InboxStore } from "./inbox.js";
+import { report } from "./report.js";
 import { pause } from "./retry.js";
 
 export interface EventLister {
@@ -20,8 +21,11 @@ export interface ReconcileOptions {
   /** How far each run overlaps the last one, in seconds. Default: 300. */
   overlapSeconds?: number;
   path?: string;
-  /** Called for each entry of the list that is no event with a usable id. It is left out. */
-  onSkipped?: (entry: unknown) => void;
+  /**
+   * Called for each entry of the list that is no event with a usable id. It is left out. If the call
+   * fails, that is ignored.
+   */
+  onSkipped?: (entry: unknown) => void | Promise<void>;
 }
 
 const SETTING = "reconciled_until";
@@ -47,7 +51,7 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
     const { id, created = NaN } = event ?? {};
     // One that cannot be stored must not stop the others.
     if (!isUsableId(id)) {
-      options.onSkipped?.(event);
+      report(() => options.onSkipped?.(event));
       continue;
     }
     const type = typeof event?.type === "string" ? event.type : "";
@@ -73,20 +77,25 @@ function isSent(type: string, types: readonly string[]): boolean {
   });
 }
 
-/** Repeats `reconcile` until the signal is aborted. */
+/**
+ * Repeats `reconcile` until the signal is aborted. `onError` gets the errors of `reconcile` and of
+ * `onResult`; its own are ignored.
+ */
 export async function reconcileEvery(
   seconds: number,
   options: ReconcileOptions & {
     signal: AbortSignal;
-    onResult?: (missing: number) => void;
-    onError?: (error: unknown) => void;
+    onResult?: (missing: number) => void | Promise<void>;
+    onError?: (error: unknown) => void | Promise<void>;
   },
 ): Promise<void> {
+  const failed = (error: unknown) => report(() => options.onError?.(error));
   while (!options.signal.aborted) {
     try {
-      options.onResult?.(await reconcile(options));
+      const missing = await reconcile(options);
+      report(() => options.onResult?.(missing), failed);
     } catch (error) {
-      options.onError?.(error);
+      failed(error);
     }
     await pause(seconds * 1000, options.signal).catch(() => undefined);
   }

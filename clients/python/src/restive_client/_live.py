@@ -84,7 +84,7 @@ class Options:
     positions: PositionStore | None = None
     token: Callable[[], Any] | None = None
     on_reset: Callable[[Reset], Any] | None = None
-    on_state: Callable[[str, float, Exception | None], None] | None = None
+    on_state: Callable[[str, float, Exception | None], Any] | None = None
     mount: str = "/api"
 
     def __post_init__(self) -> None:

@@ -17,6 +17,7 @@ from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ._callback import require_plain
 from ._json import count_members, loads
 from .inbox import MAX_ID_BYTES, STORE_SECONDS, DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
 from .inbox import is_usable_id, text_of
@@ -94,7 +95,9 @@ class Receiver:
     ``event_id``: the id by which deliveries are deduplicated. Default: the id that Standard
     Webhooks sign, the ``id`` of the body, or for signatures without a time the SHA-256 of the body.
     ``https_only``: refuses requests that did not arrive over HTTPS. ``allow``: the networks that
-    may send webhooks, such as ``["192.0.2.0/24"]``; default: all.
+    may send webhooks, such as ``["192.0.2.0/24"]``; default: all. ``on_problem`` is called for each
+    request that was not accepted, from any thread, and for a known id with another body. What it
+    raises is ignored.
     """
 
     def __init__(
@@ -113,6 +116,7 @@ class Receiver:
     ) -> None:
         # A wrong setting must stop the program, not each request.
         parse_secrets(secrets)
+        require_plain(on_problem=on_problem, event_id=event_id)
         self._secrets = secrets
         self._store = store
         self._tolerance = tolerance_seconds

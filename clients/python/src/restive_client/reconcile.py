@@ -4,11 +4,13 @@ that were lost, or sent while the endpoint was disabled."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._callback import require_plain
 from .inbox import InboxStore, is_usable_id, text_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,8 @@ FIRST_SECONDS = 3 * 86_400
 OVERLAP_SECONDS = 300
 
 
-#: Called for each entry of the list that is no event with a usable id. It is left out.
+#: Called for each entry of the list that is no event with a usable id. It is left out. What the call
+#: raises is ignored.
 OnSkipped = Callable[[Any], object]
 
 
@@ -37,6 +40,7 @@ class _Run:
         overlap_seconds: float,
         on_skipped: OnSkipped | None,
     ) -> None:
+        require_plain(on_skipped=on_skipped)
         self._store = store
         self._on_skipped = on_skipped
         # Without types, or with `*`, the whole list is read, and `_is_sent` chooses.
@@ -57,7 +61,8 @@ class _Run:
         # One that cannot be stored must not stop the others.
         if not isinstance(event, dict) or not is_usable_id(event.get("id")):
             if self._on_skipped:
-                self._on_skipped(event)
+                with contextlib.suppress(Exception):
+                    self._on_skipped(event)
             return
         kind, created = text_of(event.get("type")), event.get("created")
         if not _is_sent(kind, self._named):

@@ -1,12 +1,14 @@
 // Compares the inbox with the provider's list of events, and queues what is missing: deliveries
 // that were lost, or sent while the endpoint was disabled.
 
+import { Chronology, type Listed } from "./chronology.js";
 import type { Event } from "./event.js";
 import { isUsableId, type InboxStore } from "./inbox.js";
 import { report } from "./report.js";
 import { pause } from "./retry.js";
 
 export interface EventLister {
+  /** The query asks for the oldest first, `sort: "created"`. The newest first is right, too. */
   list<T>(path: string, query?: object): AsyncIterable<T>;
 }
 
@@ -45,10 +47,19 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
   let newest = stored > now + overlapSeconds ? 0 : Math.min(stored, now);
   const since = newest > 0 ? newest - overlapSeconds : now - firstSeconds;
   const all = types.length === 0 || types.includes("*");
-  const query = { min_created: since, limit: 100, ...(!all && { type: types }) };
+  const query = { min_created: since, sort: "created", limit: 100, ...(!all && { type: types }) };
+  const chronology = new Chronology();
   let missing = 0;
+  const put = async (events: readonly Listed[]) => {
+    for (const { created, ...event } of events) {
+      // The clock of the provider, which may differ from the one here. An event from the future is
+      // queued, but is no position.
+      if (created !== undefined && created <= now) newest = Math.max(newest, created);
+      if ((await store.put(event)) === "stored") missing += 1;
+    }
+  };
   for await (const event of client.list<Partial<Event> | null>(path, query)) {
-    const { id, created = NaN } = event ?? {};
+    const { id } = event ?? {};
     // One that cannot be stored must not stop the others.
     if (!isUsableId(id)) {
       report(() => options.onSkipped?.(event));
@@ -56,13 +67,12 @@ export async function reconcile(options: ReconcileOptions): Promise<number> {
     }
     const type = typeof event?.type === "string" ? event.type : "";
     if (all && !isSent(type, types)) continue;
-    // The clock of the provider, which may differ from the one here. An event from the future is
-    // queued, but is no position.
-    if (Number.isSafeInteger(created) && created <= now) newest = Math.max(newest, created);
+    const created = Number.isSafeInteger(event?.created) ? event?.created : undefined;
     const body = JSON.stringify(event);
-    const result = await store.put({ id, type, body, fingerprint: "", source: "reconcile" });
-    if (result === "stored") missing += 1;
+    const listed = { id, type, body, fingerprint: "", source: "reconcile", created } as const;
+    await put(chronology.push(listed));
   }
+  await put(chronology.rest());
   // Only after the last page: a run that fails is repeated as a whole.
   await store.setSetting(SETTING, String(newest));
   return missing;

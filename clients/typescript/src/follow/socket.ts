@@ -66,6 +66,9 @@ class Queue {
       if (this.#texts.length > MAX_QUEUED) this.end({ now: true });
       this.#wake?.();
     };
+    // The package `ws` ends the process for an error that has no listener, also after `close`. What
+    // failed is in the close event that follows.
+    socket.onerror = () => undefined;
     socket.onclose = ({ code, reason }) => this.end(endOf(code, reason));
   }
 

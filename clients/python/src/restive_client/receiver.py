@@ -308,8 +308,8 @@ class _Threads:
 
     def accept(self, *request: Any) -> Answer:
         job = self._submit(request)
-        if job is None:
-            return self._too_many()
+        if isinstance(job, Answer):
+            return job
         try:
             return job.result(STORE_SECONDS)
         except Late:
@@ -317,8 +317,8 @@ class _Threads:
 
     async def accept_async(self, *request: Any) -> Answer:
         job = self._submit(request)
-        if job is None:
-            return self._too_many()
+        if isinstance(job, Answer):
+            return job
         waiting = asyncio.wrap_future(job)
         try:
             # Not `wait_for`: a thread that has begun cannot be cancelled.
@@ -328,22 +328,29 @@ class _Threads:
             raise
         return waiting.result() if done else self._late(job)
 
-    def _submit(self, request: tuple[Any, ...]) -> Future[Answer] | None:
+    def _submit(self, request: tuple[Any, ...]) -> Future[Answer] | Answer:
+        """The answer if it cannot be done."""
         with self._lock:
-            if self._waiting >= MAX_WAITING_REQUESTS:
-                return None
-            self._waiting += 1
-        job = self._executor.submit(self._receiver.accept, *request)
+            is_full = self._waiting >= MAX_WAITING_REQUESTS
+            self._waiting += not is_full
+        if is_full:
+            count = MAX_WAITING_REQUESTS
+            reason = f"{count} requests wait for the store: it is slow or hangs"
+            return self._receiver.not_stored(reason)
+        held = [request]
+        try:
+            job = self._executor.submit(lambda: self._receiver.accept(*held.pop()))
+        except RuntimeError as error:
+            # No thread could be started. The call may be in the queue all the same.
+            held.clear()
+            self._ended()
+            return self._receiver.not_stored(str(error))
         job.add_done_callback(self._ended)
         return job
 
-    def _ended(self, _: Future[Answer]) -> None:
+    def _ended(self, _: object = None) -> None:
         with self._lock:
             self._waiting -= 1
-
-    def _too_many(self) -> Answer:
-        count = MAX_WAITING_REQUESTS
-        return self._receiver.not_stored(f"{count} requests wait for the store: it is slow or hangs")
 
     def _late(self, job: Future[Answer]) -> Answer:
         # If it has not begun, it is not stored.

@@ -4,6 +4,7 @@ import asyncio
 import io
 import threading
 import time
+import tracemalloc
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
@@ -134,6 +135,21 @@ class Limits(unittest.TestCase):
             asyncio.run(run())
         self.assertEqual(self.problems, [], "none was refused")
         self.recovers(lambda: asyncio.run(send()))
+
+    def test_a_request_that_was_answered_keeps_no_body_while_the_store_hangs(self):
+        body = b'{"id":"evt_1","text":"' + b"x" * 1_000_000 + b'"}'
+        headers = list(sign(body, SECRET, id="evt_1").items())
+        threads = module._Threads(self.receiver)
+        with mock.patch.object(module, "STORE_SECONDS", 0.05):
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            for _ in range(40):
+                own = bytes(bytearray(body))
+                self.assertEqual(threads.accept("POST", headers, own).status, 503)
+            del own
+        kept, _ = tracemalloc.get_traced_memory()
+        # Those that are in progress, with what was parsed of them.
+        self.assertLess(kept, 20_000_000)
 
     def test_a_thread_that_cannot_be_started_does_not_count_as_waiting(self):
         self.store.released.set()

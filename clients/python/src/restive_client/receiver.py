@@ -346,6 +346,8 @@ class _Threads:
             self._ended()
             return self._receiver.not_stored(str(error))
         job.add_done_callback(self._ended)
+        # The queue keeps what was cancelled until a thread is free.
+        job.add_done_callback(lambda _: held.clear())
         return job
 
     def _ended(self, _: object = None) -> None:

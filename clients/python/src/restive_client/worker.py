@@ -279,7 +279,8 @@ class AsyncWorker:
         try:
             done, _ = await asyncio.wait({task}, timeout=self._timeout)
             if not done:
-                await _cancel(task)
+                if await _cancel(task):
+                    return None
                 return TimeoutError(f"the handler did not end within {self._timeout} s")
         except asyncio.CancelledError:
             await _cancel(task)
@@ -351,9 +352,10 @@ def _context(event: QueuedEvent) -> Context:
     return Context(event.id, event.attempt, event.stale)
 
 
-async def _cancel(task: asyncio.Future[None]) -> None:
-    """Ends a handler. One that ignores this is left alone before its lease ends."""
+async def _cancel(task: asyncio.Future[None]) -> bool:
+    """Ends a handler; whether it has ended well all the same. One that ignores this is left alone
+    before its lease ends."""
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=LEASE_MARGIN_SECONDS / 2)
-    if done and not task.cancelled():
-        task.exception()  # Otherwise asyncio reports that nobody has asked for it.
+    # Without the last question, asyncio reports that nobody has asked for it.
+    return bool(done) and not task.cancelled() and task.exception() is None

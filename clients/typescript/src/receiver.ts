@@ -2,6 +2,7 @@
 // answers. The work is done afterwards, by a `Worker`. Runs on every platform with `fetch`; the
 // durable stores and the handler for Express are in `restive-client/node`.
 
+import { Bytes } from "./body.js";
 import type { Event } from "./event.js";
 import { MAX_ID_BYTES, isUsableId, type InboxStore, type NewEvent } from "./inbox.js";
 import { bytesOf, sha256 } from "./mac.js";
@@ -283,34 +284,20 @@ async function readBody(
   limit: number,
 ): Promise<Uint8Array | "too_large" | "incomplete"> {
   if (Number(request.headers.get("content-length") ?? 0) > limit) return "too_large";
-  const chunks: Uint8Array[] = [];
-  let size = 0;
+  const bytes = new Bytes(limit);
   try {
     const reader = request.body?.getReader();
     for (;;) {
       const step = await reader?.read();
       if (!step || step.done) break;
-      size += step.value.length;
-      if (size > limit) {
-        await reader?.cancel();
-        return "too_large";
-      }
-      chunks.push(step.value);
+      if (bytes.push(step.value)) continue;
+      await reader?.cancel();
+      return "too_large";
     }
   } catch {
     return "incomplete";
   }
-  return join(chunks, size);
-}
-
-export function join(chunks: readonly Uint8Array[], size: number): Uint8Array {
-  const body = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    body.set(chunk, at);
-    at += chunk.length;
-  }
-  return body;
+  return bytes.all();
 }
 
 /** The event, or why the body is none. */

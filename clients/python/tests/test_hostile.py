@@ -1,12 +1,14 @@
 """What strangers can cause: requests without a valid signature, and servers that are none."""
 
+import io
 import json
 import time
 import unittest
 from unittest import mock
 
-from restive_client import _diagnosis, webhook
-from restive_client.receiver import Receiver, SqliteInbox
+from harness import Fake, stream
+from restive_client import Client, _diagnosis, webhook
+from restive_client.receiver import Receiver, SqliteInbox, wsgi_app
 from restive_client.webhook import SignatureError, sign, verify
 
 SECRET = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA="
@@ -107,6 +109,28 @@ class Signatures(unittest.TestCase):
         found = [(error.reason, error.diagnosis) for error in problems]
         expected = [explained, None, None, explained, explained]
         self.assertEqual(found, [("no_match", diagnosis) for diagnosis in expected])
+
+
+class Servers(unittest.TestCase):
+    def test_an_event_of_many_lines_is_read_in_time(self):
+        count = 600_000
+        text = "data:[\n" + "data:1,\n" * count + "data:1]\n\n"
+        began = time.monotonic()
+        with Fake(stream(text)) as server, Client(server.url) as client:
+            for message in client.follow():
+                self.assertEqual(len(message.data), count + 1)
+                break
+        self.assertLess(time.monotonic() - began, 15)
+
+    def test_a_length_of_many_digits_is_refused(self):
+        store = SqliteInbox(":memory:")
+        self.addCleanup(store.close)
+        app = wsgi_app(Receiver(SECRET, store))
+        for digits in (20, 5_000):
+            statuses = []
+            length = {"CONTENT_LENGTH": "9" * digits, "wsgi.input": io.BytesIO()}
+            app({"REQUEST_METHOD": "POST", **length}, lambda status, _: statuses.append(status))
+            self.assertEqual(statuses, ["413 Content Too Large"])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,15 @@
 // What strangers can cause: requests without a valid signature, and servers that are none.
 
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
+import { Readable } from "node:stream";
 import test from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 
-import { MemoryStore, Receiver } from "restive-client/receiver";
+import { Client } from "restive-client";
+import { nodeHandler } from "restive-client/node";
+import { MemoryStore, Receiver, fetchHandler } from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
 import { ahead } from "./stores.mjs";
@@ -100,4 +106,127 @@ test("a receiver explains one signature a second, and refuses the others", deadl
   assert.equal((await own.accept("POST", headers, bytes(body))).status, 200);
   assert.equal((await own.accept("POST", headers, bytes(`${body}\n`))).status, 401);
   assert.deepEqual(problems.at(-1), explained);
+});
+
+setFlagsFromString("--expose-gc");
+const collectGarbage = runInNewContext("gc");
+
+/** Parts of one byte, as a parser returns them: each keeps the bytes around it in memory. */
+function* crumbs(count) {
+  for (let number = 0; number < count; number += 1) yield new Uint8Array(16 * 1024).subarray(0, 1);
+}
+
+test("a body in parts of one byte needs little memory", deadline, async () => {
+  const receiver = new Receiver({ secrets: SECRET, store: new MemoryStore() });
+  const count = 20_000;
+  let kept = 0;
+  function* parts() {
+    yield* crumbs(count);
+    collectGarbage();
+    kept = process.memoryUsage().arrayBuffers;
+  }
+  const limit = () => process.memoryUsage().arrayBuffers + 50_000_000;
+  const ofNode = async () => {
+    const request = Readable.from(parts());
+    Object.assign(request, { method: "POST", headers: {}, rawHeaders: [], socket: {} });
+    request.complete = true;
+    const written = {};
+    const response = { writeHead: (status) => (written.status = status), end: () => undefined };
+    await nodeHandler(receiver)(request, response);
+    return written.status;
+  };
+  const ofFetch = async () => {
+    const source = parts();
+    const pull = (controller) => {
+      const { done, value } = source.next();
+      return done ? controller.close() : controller.enqueue(value);
+    };
+    const body = new ReadableStream({ pull });
+    const init = { method: "POST", body, duplex: "half" };
+    return (await fetchHandler(receiver)(new Request("http://receiver/hook", init))).status;
+  };
+  for (const send of [ofNode, ofFetch]) {
+    collectGarbage();
+    const most = limit();
+    assert.equal(await send(), 401);
+    assert.ok(kept > 0 && kept < most, `${send.name}: ${kept} bytes were kept for ${count}`);
+  }
+});
+
+test("a response that is there already is not written again", deadline, async () => {
+  const receiver = new Receiver({ secrets: SECRET, store: new MemoryStore() });
+  const handler = nodeHandler(receiver);
+  let result;
+  const server = createServer((request, response) => {
+    // As a time limit of the application does.
+    response.writeHead(503).end("too late");
+    result = handler(request, response);
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const url = `http://127.0.0.1:${server.address().port}/`;
+  assert.equal((await fetch(url, { method: "POST", body: "{}" })).status, 503);
+  await result;
+  server.close();
+});
+
+/** A client whose server answers with a stream in these parts. */
+function streaming(parts) {
+  const source = parts[Symbol.iterator]();
+  const pull = (controller) => {
+    const { done, value } = source.next();
+    return done ? controller.close() : controller.enqueue(bytes(value));
+  };
+  const headers = { "Content-Type": "text/event-stream" };
+  const fetch = async () => new Response(new ReadableStream({ pull }), { headers });
+  return new Client({ url: "http://127.0.0.1:1", fetch });
+}
+
+test("sse: a large event in small parts is read in time", { timeout: 600_000 }, async () => {
+  const part = "x".repeat(256);
+  const count = (8 * 1024 * 1024) / part.length;
+  function* parts() {
+    yield 'data: {"text":"';
+    for (let number = 0; number < count; number += 1) yield part;
+    // The halves of a line end come one by one, too.
+    yield* ['"}\r', "\n", "\r", "\n"];
+  }
+  const began = performance.now();
+  for await (const { data } of streaming(parts()).follow()) {
+    assert.equal(data.text.length, count * part.length);
+    break;
+  }
+  const seconds = (performance.now() - began) / 1000;
+  assert.ok(seconds < 15, `${seconds} s`);
+});
+
+test("websocket: messages that wait for the consumer have a limit in bytes", deadline, async () => {
+  const text = "x".repeat(1024 * 1024);
+  const message = (number) => ({ type: "message", position: `e.${number}`, data: { number, text } });
+  const welcome = { type: "welcome", position: "e.1" };
+  const all = Array.from({ length: 40 }, (_, at) => message(at + 2));
+  let connections = 0;
+  let received = 0;
+  class Fake {
+    constructor(url) {
+      connections += 1;
+      const since = Number(/since=e\.(\d+)/.exec(url)?.[1] ?? 1);
+      setTimeout(() => {
+        for (const one of [welcome, ...all.slice(since - 1)]) {
+          if (!this.onmessage) return;
+          received += 1;
+          this.onmessage({ data: JSON.stringify(one) });
+        }
+      });
+    }
+    close() {}
+  }
+  const options = { channel: "websocket", WebSocket: Fake, token: () => "ct_1" };
+  const numbers = [];
+  for await (const { data } of new Client({ url: "http://127.0.0.1:1" }).follow(options)) {
+    numbers.push(data.number);
+    if (numbers.length === 1) assert.ok(received <= 20, `${received} messages of 1 MiB wait`);
+    if (numbers.length === all.length) break;
+  }
+  assert.deepEqual(numbers, all.map(({ data }) => data.number));
+  assert.ok(connections > 1);
 });

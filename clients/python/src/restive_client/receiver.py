@@ -396,7 +396,8 @@ def _wsgi_answer(receiver: Receiver, threads: _Threads, environ: dict[str, Any])
     if refused:
         return refused
     text = environ.get("CONTENT_LENGTH") or ""
-    length = int(text) if text.isascii() and text.isdigit() else None
+    # Longer ones are too large, and Python does not convert all of them.
+    length = int(text[:20]) if text.isascii() and text.isdigit() else None
     # A chunked body has no length; servers that support it mark the end of the input.
     endless = environ.get("wsgi.input_terminated") is True
     limit = receiver.max_body_bytes

@@ -376,12 +376,30 @@ export async function fingerprintOf(event: object): Promise<string> {
   return sha256(bytesOf(canonical({ ...event, pending_webhooks: undefined })));
 }
 
+/** All parts are joined at once: a text for each level of nesting would be copied by the next one. */
 function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null";
-  const members = Object.entries(value).filter(([, one]) => one !== undefined);
-  members.sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${members.map(([name, one]) => `${JSON.stringify(name)}:${canonical(one)}`).join(",")}}`;
+  const parts: string[] = [];
+  const write = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) {
+      parts.push(JSON.stringify(value) ?? "null");
+    } else if (Array.isArray(value)) {
+      value.forEach((one, at) => {
+        parts.push(at === 0 ? "[" : ",");
+        write(one);
+      });
+      parts.push(value.length === 0 ? "[]" : "]");
+    } else {
+      const members = Object.entries(value).filter(([, one]) => one !== undefined);
+      members.sort(([a], [b]) => (a < b ? -1 : 1));
+      members.forEach(([name, one], at) => {
+        parts.push(at === 0 ? "{" : ",", JSON.stringify(name), ":");
+        write(one);
+      });
+      parts.push(members.length === 0 ? "{}" : "}");
+    }
+  };
+  write(value);
+  return parts.join("");
 }
 
 function answer(status: number, body: object): Answer {

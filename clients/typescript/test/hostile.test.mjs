@@ -1,6 +1,7 @@
 // What strangers can cause: requests without a valid signature, and servers that are none.
 
 import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { Readable } from "node:stream";
 import test from "node:test";
@@ -9,7 +10,7 @@ import { runInNewContext } from "node:vm";
 
 import { Client } from "restive-client";
 import { nodeHandler } from "restive-client/node";
-import { MemoryStore, Receiver, fetchHandler } from "restive-client/receiver";
+import { MemoryStore, Receiver, fetchHandler, fingerprintOf } from "restive-client/receiver";
 import { sign, verify } from "restive-client/webhook";
 
 import { ahead } from "./stores.mjs";
@@ -229,4 +230,18 @@ test("websocket: messages that wait for the consumer have a limit in bytes", dea
   }
   assert.deepEqual(numbers, all.map(({ data }) => data.number));
   assert.ok(connections > 1);
+});
+
+test("the time for a fingerprint grows with the body, not with its nesting", deadline, async () => {
+  const hash = (text) => createHash("sha256").update(text).digest("hex");
+  const text = "x".repeat(8_000_000);
+  const deep = (begin, end) => `{"a":${begin.repeat(1_500)}"${text}"${end.repeat(1_500)},"id":"e"}`;
+  const began = performance.now();
+  for (const body of [deep("[1,", "]"), deep('{"a":1,"b":', "}"), '{"a":[],"b":{},"c":[null,{"d":"é"}]}']) {
+    assert.equal(await fingerprintOf(JSON.parse(body)), hash(body));
+  }
+  const unordered = { c: 1, pending_webhooks: 2, a: { z: 1, b: [true, 1.5] } };
+  assert.equal(await fingerprintOf(unordered), hash('{"a":{"b":[true,1.5],"z":1},"c":1}'));
+  const seconds = (performance.now() - began) / 1000;
+  assert.ok(seconds < 5, `${seconds} s`);
 });

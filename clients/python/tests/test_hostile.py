@@ -1,13 +1,16 @@
 """What strangers can cause: requests without a valid signature, and servers that are none."""
 
+import asyncio
+import gzip
 import io
 import json
 import time
+import tracemalloc
 import unittest
 from unittest import mock
 
-from harness import Fake, stream
-from restive_client import Client, _diagnosis, webhook
+from harness import Fake, reply, stream
+from restive_client import AsyncClient, Client, InvalidResponse, NotFound, _diagnosis, webhook
 from restive_client.receiver import Receiver, SqliteInbox, wsgi_app
 from restive_client.webhook import SignatureError, sign, verify
 
@@ -121,6 +124,47 @@ class Servers(unittest.TestCase):
                 self.assertEqual(len(message.data), count + 1)
                 break
         self.assertLess(time.monotonic() - began, 15)
+
+    def test_a_response_that_is_compressed_twice_is_not_read(self):
+        once = gzip.compress(bytes(200 * 2**20), 6)
+        twice = gzip.compress(once)
+        answer = {"Content-Encoding": "gzip, gzip"}
+        stream = {**answer, "Content-Type": "text/event-stream"}
+        errors = []
+
+        def on_state(state, delay, error):
+            errors.append(error)
+            if error:
+                follower.close()
+
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        for status in (200, 404):
+            with Fake(reply(status, twice, answer)) as server, Client(server.url) as client:
+                with self.assertRaises(InvalidResponse if status == 200 else NotFound):
+                    client.get("/v1/books")
+        for options in ({}, {"channel": "poll", "feed": "messages"}):
+            with Fake(reply(200, twice, stream)) as server, Client(server.url) as client:
+                follower = client.follow(on_state=on_state, **options)
+                self.assertEqual(list(follower), [])
+                self.assertIsInstance(errors[-1], InvalidResponse)
+
+            async def run(url, options=options):
+                async with AsyncClient(url) as client:
+                    with self.assertRaises(InvalidResponse):
+                        await client.get("/v1/books")
+
+            with Fake(reply(200, twice, answer)) as server:
+                asyncio.run(run(server.url))
+        _, peak = tracemalloc.get_traced_memory()
+        self.assertLess(peak, 50_000_000)
+
+    def test_a_response_that_is_compressed_is_read(self):
+        body = gzip.compress(b'{"id":"a"}')
+        with Fake(reply(200, body, {"Content-Encoding": "gzip"})) as server:
+            with Client(server.url) as client:
+                self.assertEqual(client.get("/v1/books/a"), {"id": "a"})
+            self.assertEqual(server.requests[0]["headers"]["accept-encoding"], "gzip, deflate")
 
     def test_a_length_of_many_digits_is_refused(self):
         store = SqliteInbox(":memory:")

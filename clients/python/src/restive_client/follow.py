@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from ._callback import require_plain
-from ._core import async_text_of, text_of
+from ._core import ENCODINGS, async_text_of, is_decoded, text_of
 from ._live import (
     RESET,
     SILENCE_SECONDS,
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncFollower", "Follower", "Message", "PositionStore", "Reset"]
 
-_SSE = {"Accept": "text/event-stream"}
-_JSON = {"Accept": "application/json"}
+_SSE = {"Accept": "text/event-stream", "Accept-Encoding": ENCODINGS}
+_JSON = {"Accept": "application/json", "Accept-Encoding": ENCODINGS}
 #: What may go wrong with a connection, other than a bug: it is reported and tried again.
 #: A message of another form than expected raises almost anything, and must not end the user's loop.
 _BROKEN = (
@@ -411,7 +411,8 @@ async def _result(value: Any) -> Any:
 def _check(response: httpx.Response, body: str | None, can_renew: bool) -> End | None:
     if body is not None:
         return refusal(response.status_code, response.headers, body, can_renew)
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+    kind = response.headers.get("content-type", "")
+    if not kind.startswith("text/event-stream") or not is_decoded(response):
         return End(error=InvalidResponse("the response is not an event stream"))
     return None
 

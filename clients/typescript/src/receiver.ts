@@ -376,7 +376,7 @@ export async function fingerprintOf(event: object): Promise<string> {
   return sha256(bytesOf(canonical({ ...event, pending_webhooks: undefined })));
 }
 
-/** All parts are joined at once: a text for each level of nesting would be copied by the next one. */
+/** The parts are joined at once: the text of each level of nesting would be copied by the next. */
 function canonical(value: unknown): string {
   const parts: string[] = [];
   const write = (value: unknown): void => {

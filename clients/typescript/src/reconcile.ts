@@ -24,8 +24,8 @@ export interface ReconcileOptions {
   overlapSeconds?: number;
   path?: string;
   /**
-   * Called for each entry of the list that is no event with a usable id. It is left out. If the call
-   * fails, that is ignored.
+   * Called for each entry of the list that is no event with a usable id. It is left out. If the
+   * call fails, that is ignored.
    */
   onSkipped?: (entry: unknown) => void | Promise<void>;
 }

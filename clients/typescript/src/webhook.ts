@@ -57,8 +57,8 @@ export interface VerifyOptions {
   /** Names of the headers of families other than standard. */
   headers?: { timestamped?: string; plain?: string; hex?: string };
   /**
-   * Asked if no signature matches: whether to find out why, which costs as much as to verify some
-   * fifty such bodies, and anybody can cause it. Default: always; a `Receiver` once a second.
+   * Asked if no signature matches: whether to find out why, which costs as much as to verify up to
+   * sixty such bodies, and anybody can cause it. Default: always; a `Receiver` once a second.
    */
   diagnose?: () => boolean;
   /** Unix seconds, for tests. */

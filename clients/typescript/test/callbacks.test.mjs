@@ -38,7 +38,8 @@ const KINDS = ["throws", "rejects", "rejectsLater"];
 test("onProblem that fails ends neither the request nor the process", deadline, async () => {
   for (const kind of KINDS) {
     const found = failing();
-    const receiver = new Receiver({ secrets: SECRET, store: new MemoryStore(), onProblem: found[kind] });
+    const options = { secrets: SECRET, store: new MemoryStore(), onProblem: found[kind] };
+    const receiver = new Receiver(options);
     assert.equal((await receiver.accept("POST", {}, new Uint8Array())).status, 401);
     await eventually(() => found.calls === 1, kind);
   }

@@ -339,7 +339,9 @@ for (const [code, min, max] of [
   });
 }
 
-/** As the package `ws`: an error that has no listener ends the process. It also comes after `close`. */
+/**
+ * As the package `ws`: an error that has no listener ends the process. It also comes after `close`.
+ */
 function strict(script) {
   const { Fake, opened } = scripted(script);
   class Strict extends Fake {

@@ -27,8 +27,8 @@ FIRST_SECONDS = 3 * 86_400
 OVERLAP_SECONDS = 300
 
 
-#: Called for each entry of the list that is no event with a usable id. It is left out. What the call
-#: raises is ignored.
+#: Called for each entry of the list that is no event with a usable id. It is left out. What the
+#: call raises is ignored.
 OnSkipped = Callable[[Any], object]
 
 

@@ -105,7 +105,7 @@ def verify(
     timestamp, so a recorded request verifies for ever; they must be named explicitly.
     ``header_names``: the names of the headers of families other than standard.
     ``diagnose``: asked if no signature matches, whether to find out why. That costs as much as to
-    verify some fifty such bodies, and anybody can cause it. Default: always; a ``Receiver`` once a
+    verify up to sixty such bodies, and anybody can cause it. Default: always; a ``Receiver`` once a
     second.
     """
     keys = parse_secrets(secrets)

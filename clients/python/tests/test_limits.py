@@ -4,7 +4,9 @@ import asyncio
 import io
 import threading
 import time
+import tracemalloc
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
 from harness import eventually
@@ -133,6 +135,40 @@ class Limits(unittest.TestCase):
             asyncio.run(run())
         self.assertEqual(self.problems, [], "none was refused")
         self.recovers(lambda: asyncio.run(send()))
+
+    def test_a_request_that_was_answered_keeps_no_body_while_the_store_hangs(self):
+        body = b'{"id":"evt_1","text":"' + b"x" * 1_000_000 + b'"}'
+        headers = list(sign(body, SECRET, id="evt_1").items())
+        threads = module._Threads(self.receiver)
+        with mock.patch.object(module, "STORE_SECONDS", 0.05):
+            tracemalloc.start()
+            self.addCleanup(tracemalloc.stop)
+            for _ in range(40):
+                own = bytes(bytearray(body))
+                self.assertEqual(threads.accept("POST", headers, own).status, 503)
+            del own
+        kept, _ = tracemalloc.get_traced_memory()
+        # Those that are in progress, with what was parsed of them.
+        self.assertLess(kept, 20_000_000)
+
+    def test_a_thread_that_cannot_be_started_does_not_count_as_waiting(self):
+        self.store.released.set()
+        asgi = self.asgi()
+
+        def fail(*_):
+            raise RuntimeError("can't start new thread")
+
+        for send in (self.wsgi(), lambda: asyncio.run(asgi())):
+            self.problems.clear()
+            begun = self.store.begun
+            with self.limits(), mock.patch.object(ThreadPoolExecutor, "_adjust_thread_count", fail):
+                for _ in range(20):
+                    self.assertEqual(send()[0], 503)
+            messages = [one.message for one in self.problems]
+            self.assertTrue(all("can't start new thread" in one for one in messages), messages)
+            self.assertEqual(send()[0], 200)
+            # What was answered with 503 is in the queue of the threads, and must do nothing.
+            self.assertEqual(self.store.begun, begun + 1)
 
 
 if __name__ == "__main__":

@@ -143,6 +143,37 @@ class Workers(unittest.TestCase):
         self.assertEqual(fails, ["a"])
         self.assertIsNone(self.store.claim(clock[0] + 1, 60.0), "the other one still has it")
 
+    def test_a_handler_that_ends_well_after_its_time_limit_is_not_called_again(self):
+        calls = []
+
+        async def handler(event, _):
+            calls.append(event["id"])
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                await asyncio.sleep(0.01)
+                if event["id"] == "fails":
+                    raise ValueError("no") from None
+                if event["id"] == "cancelled":
+                    raise
+                # It was too late to take it back, so it went on to its end.
+
+        errors = []
+
+        def on_error(error, *_):
+            errors.append(str(error))
+
+        options = {"timeout": 0.05, "retries": (), "on_error": on_error}
+        worker = AsyncWorker(self.store, handler, **options)
+        ids = ("ends", "fails", "cancelled")
+        for id in ids:
+            self.put(id)
+            self.assertTrue(asyncio.run(worker.once()))
+        self.assertFalse(asyncio.run(worker.once()))
+        self.assertEqual(calls, list(ids))
+        self.assertEqual(self.store.counts(), {"pending": 0, "done": 1, "dead": 2})
+        self.assertEqual(errors, ["the handler did not end within 0.05 s"] * 2)
+
     def test_an_interrupt_reaches_the_caller(self):
         self.put("a")
 

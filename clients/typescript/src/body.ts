@@ -1,26 +1,50 @@
-// Reads the body of a response, with a limit: a proxy or another server may send anything.
+// Reads bodies, with a limit: a proxy, another server or a stranger may send anything.
 
 import { InvalidResponseError } from "./errors.js";
 
 /** A page of a list has at most 4 MiB, and what is embedded in it 8 MiB. */
 export const MAX_RESPONSE_BYTES = 16 * 1024 * 1024;
 
+/**
+ * The bytes of a body. The parts are copied, because small ones need many times their size: each is
+ * an object, and keeps what was received with it in memory.
+ */
+export class Bytes {
+  #bytes = new Uint8Array(1024);
+  #size = 0;
+
+  constructor(readonly limit: number) {}
+
+  /** False if there are more than the limit. */
+  push(part: Uint8Array): boolean {
+    const size = this.#size + part.length;
+    if (size > this.limit) return false;
+    if (size > this.#bytes.length) {
+      const grown = new Uint8Array(Math.max(size, 2 * this.#bytes.length));
+      grown.set(this.all());
+      this.#bytes = grown;
+    }
+    this.#bytes.set(part, this.#size);
+    this.#size = size;
+    return true;
+  }
+
+  all(): Uint8Array {
+    return this.#bytes.subarray(0, this.#size);
+  }
+}
+
 /** Of an error that is too large, only the status counts: its text is empty. */
 export async function textOf(response: Response, signal: AbortSignal): Promise<string> {
   // Some platforms have no streams.
   if (!response.body) return response.text();
-  const decoder = new TextDecoder();
-  let text = "";
-  let size = 0;
+  const bytes = new Bytes(MAX_RESPONSE_BYTES);
   for await (const chunk of chunksOf(response.body, signal)) {
-    size += chunk.length;
-    if (size > MAX_RESPONSE_BYTES) {
-      if (!response.ok) return "";
-      throw new InvalidResponseError(`the response is larger than ${MAX_RESPONSE_BYTES} bytes`);
-    }
-    text += decoder.decode(chunk, { stream: true });
+    if (bytes.push(chunk)) continue;
+    if (!response.ok) return "";
+    throw new InvalidResponseError(`the response is larger than ${MAX_RESPONSE_BYTES} bytes`);
   }
-  return text + decoder.decode();
+  return new TextDecoder().decode(bytes.all());
 }
 
 /**

@@ -3,7 +3,8 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { BlockList, isIPv6 } from "node:net";
 
-import { join, type Answer, type Receiver, type Source } from "./receiver.js";
+import { Bytes } from "./body.js";
+import { arrival, type Answer, type Receiver, type Source } from "./receiver.js";
 
 export { FileStore } from "./node/file.js";
 export { SqliteStore, applyOnce } from "./node/sqlite.js";
@@ -24,7 +25,7 @@ export function nodeHandler(
   sourceOf: (request: IncomingMessage) => Source = sourceOfNode,
 ): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   return async (request, response) => {
-    const source = sourceOf(request);
+    const source = arrival(sourceOf, request);
     const method = request.method ?? "";
     let answer = receiver.check(method, source);
     try {
@@ -48,6 +49,8 @@ async function send(
   response: ServerResponse,
   { status, headers, body }: Answer,
 ): Promise<void> {
+  // By a time limit of the application, for example.
+  if (response.headersSent) return;
   const isRead = request.complete;
   if (!isRead) response.setHeader("Connection", "close");
   response.writeHead(status, { ...headers, "Content-Length": String(Buffer.byteLength(body)) });
@@ -115,22 +118,18 @@ function rawBody(request: IncomingMessage, receiver: Receiver): Promise<Uint8Arr
   }
   // Not `for await`: leaving that loop would close the connection before the answer is sent.
   return new Promise((resolve, reject) => {
-    const chunks: Uint8Array[] = [];
-    let size = 0;
+    const bytes = new Bytes(receiver.maxBodyBytes);
     let settled = false;
     const settle = (action: () => void) => {
       if (!settled) action();
       settled = true;
     };
     request.on("data", (chunk: Uint8Array) => {
-      if (settled) return undefined;
-      size += chunk.length;
-      if (size <= receiver.maxBodyBytes) return chunks.push(chunk);
+      if (settled || bytes.push(chunk)) return undefined;
       request.pause();
-      chunks.length = 0;
       return settle(() => reject(receiver.tooLarge()));
     });
-    request.on("end", () => settle(() => resolve(join(chunks, size))));
+    request.on("end", () => settle(() => resolve(bytes.all())));
     request.on("error", () => settle(() => reject(receiver.incomplete())));
     request.on("close", () => settle(() => reject(receiver.incomplete())));
   });

@@ -2,9 +2,11 @@
 // answers. The work is done afterwards, by a `Worker`. Runs on every platform with `fetch`; the
 // durable stores and the handler for Express are in `restive-client/node`.
 
+import { Bytes } from "./body.js";
 import type { Event } from "./event.js";
 import { MAX_ID_BYTES, isUsableId, type InboxStore, type NewEvent } from "./inbox.js";
 import { bytesOf, sha256 } from "./mac.js";
+import { report } from "./report.js";
 import {
   SignatureError,
   parseSecrets,
@@ -25,6 +27,8 @@ export const MAX_BODY_BYTES = 8 * 1024 * 1024;
 const STORE_MS = 4500;
 /** Requests that wait for the store. They keep their bodies; with more, the disk is too slow. */
 export const MAX_WAITING = 1024;
+/** How often it is found out why a signature does not match: that is expensive. */
+const DIAGNOSE_EVERY_MS = 1000;
 /** For the provider, if the event could not be stored. */
 const RETRY_AFTER_SECONDS = 5;
 
@@ -41,8 +45,11 @@ export interface ReceiverOptions extends VerifyOptions {
   httpsOnly?: boolean;
   /** Whether an address may send webhooks; see `networks` in `restive-client/node`. Default: all. */
   allow?: (address: string) => boolean;
-  /** Called for each request that was not accepted, and for a known id with another body. */
-  onProblem?: (problem: Problem) => void;
+  /**
+   * Called for each request that was not accepted, and for a known id with another body. If it
+   * fails, that is ignored.
+   */
+  onProblem?: (problem: Problem) => void | Promise<void>;
 }
 
 /** How a request arrived, which only the server knows. */
@@ -74,11 +81,12 @@ export class Receiver {
   readonly maxBodyBytes: number;
   /** Calls of the store in progress, also those that nobody waits for any more. */
   #waiting = 0;
+  #diagnosedAt = -Infinity;
 
   constructor(options: ReceiverOptions) {
     // A wrong setting must stop the program, not each request.
     parseSecrets(options.secrets);
-    this.#options = options;
+    this.#options = { diagnose: () => this.#mayDiagnose(), ...options };
     this.maxBodyBytes = options.maxBodyBytes ?? MAX_BODY_BYTES;
   }
 
@@ -205,12 +213,15 @@ export class Receiver {
     }
   }
 
+  #mayDiagnose(): boolean {
+    const now = performance.now();
+    if (now - this.#diagnosedAt < DIAGNOSE_EVERY_MS) return false;
+    this.#diagnosedAt = now;
+    return true;
+  }
+
   #report(problem: Problem): void {
-    try {
-      this.#options.onProblem?.(problem);
-    } catch {
-      // What fails in the report must not change the answer.
-    }
+    report(() => this.#options.onProblem?.(problem));
   }
 
   #refuse(problem: Problem): Answer {
@@ -244,11 +255,20 @@ export function fetchHandler(
   sourceOf: (request: Request) => Source = ({ url }) => ({ secure: url.startsWith("https:") }),
 ): (request: Request) => Promise<Response> {
   return async (request) => {
-    const source = sourceOf(request);
+    const source = arrival(sourceOf, request);
     const refused = receiver.check(request.method, source);
     const result = refused ?? (await receive(receiver, request, source));
     return new Response(result.body, { status: result.status, headers: result.headers });
   };
+}
+
+/** How a request arrived. If that fails, it is not known, and what requires something refuses. */
+export function arrival<R>(sourceOf: (request: R) => Source, request: R): Source {
+  try {
+    return sourceOf(request);
+  } catch {
+    return {};
+  }
 }
 
 async function receive(receiver: Receiver, request: Request, source: Source): Promise<Answer> {
@@ -264,34 +284,20 @@ async function readBody(
   limit: number,
 ): Promise<Uint8Array | "too_large" | "incomplete"> {
   if (Number(request.headers.get("content-length") ?? 0) > limit) return "too_large";
-  const chunks: Uint8Array[] = [];
-  let size = 0;
+  const bytes = new Bytes(limit);
   try {
     const reader = request.body?.getReader();
     for (;;) {
       const step = await reader?.read();
       if (!step || step.done) break;
-      size += step.value.length;
-      if (size > limit) {
-        await reader?.cancel();
-        return "too_large";
-      }
-      chunks.push(step.value);
+      if (bytes.push(step.value)) continue;
+      await reader?.cancel();
+      return "too_large";
     }
   } catch {
     return "incomplete";
   }
-  return join(chunks, size);
-}
-
-export function join(chunks: readonly Uint8Array[], size: number): Uint8Array {
-  const body = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks) {
-    body.set(chunk, at);
-    at += chunk.length;
-  }
-  return body;
+  return bytes.all();
 }
 
 /** The event, or why the body is none. */
@@ -370,12 +376,30 @@ export async function fingerprintOf(event: object): Promise<string> {
   return sha256(bytesOf(canonical({ ...event, pending_webhooks: undefined })));
 }
 
+/** The parts are joined at once: the text of each level of nesting would be copied by the next. */
 function canonical(value: unknown): string {
-  if (Array.isArray(value)) return `[${value.map(canonical).join(",")}]`;
-  if (typeof value !== "object" || value === null) return JSON.stringify(value) ?? "null";
-  const members = Object.entries(value).filter(([, one]) => one !== undefined);
-  members.sort(([a], [b]) => (a < b ? -1 : 1));
-  return `{${members.map(([name, one]) => `${JSON.stringify(name)}:${canonical(one)}`).join(",")}}`;
+  const parts: string[] = [];
+  const write = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) {
+      parts.push(JSON.stringify(value) ?? "null");
+    } else if (Array.isArray(value)) {
+      value.forEach((one, at) => {
+        parts.push(at === 0 ? "[" : ",");
+        write(one);
+      });
+      parts.push(value.length === 0 ? "[]" : "]");
+    } else {
+      const members = Object.entries(value).filter(([, one]) => one !== undefined);
+      members.sort(([a], [b]) => (a < b ? -1 : 1));
+      members.forEach(([name, one], at) => {
+        parts.push(at === 0 ? "{" : ",", JSON.stringify(name), ":");
+        write(one);
+      });
+      parts.push(members.length === 0 ? "{}" : "}");
+    }
+  };
+  write(value);
+  return parts.join("");
 }
 
 function answer(status: number, body: object): Answer {

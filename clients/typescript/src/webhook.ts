@@ -34,7 +34,7 @@ export class SignatureError extends Error {
     readonly family: Family,
     /** For `too_old` and `too_new`. */
     readonly skewSeconds?: number,
-    /** For `no_match`. */
+    /** For `no_match`, if it was looked for. */
     readonly diagnosis?: Diagnosis,
   ) {
     super(message);
@@ -56,6 +56,11 @@ export interface VerifyOptions {
   families?: readonly Family[];
   /** Names of the headers of families other than standard. */
   headers?: { timestamped?: string; plain?: string; hex?: string };
+  /**
+   * Asked if no signature matches: whether to find out why, which costs as much as to verify up to
+   * sixty such bodies, and anybody can cause it. Default: always; a `Receiver` once a second.
+   */
+  diagnose?: () => boolean;
   /** Unix seconds, for tests. */
   now?: number;
 }
@@ -113,6 +118,10 @@ async function verifyFamily(
     for (const tag of signed.tags) found |= equal(expected, tag);
   }
   if (!found) {
+    if (options.diagnose && !options.diagnose()) {
+      const message = "no signature fits the body and the secret";
+      throw new SignatureError("no_match", message, family);
+    }
     const { diagnosis, message } = await explain(family, signed, body, keys);
     throw new SignatureError("no_match", message, family, undefined, diagnosis);
   }

@@ -2,6 +2,7 @@
 
 import type { Event } from "./event.js";
 import type { InboxStore, QueuedEvent } from "./inbox.js";
+import { report } from "./report.js";
 import { pause } from "./retry.js";
 
 export interface HandlerContext {
@@ -44,9 +45,10 @@ export interface WorkerOptions {
   stale?: "deliver" | "skip";
   /**
    * Called after each failed attempt, before the store has the result, and when the store refuses a
-   * result, which is then written again. Default: writes a line with `console.error`.
+   * result, which is then written again. Default: writes a line with `console.error`. If it fails,
+   * that is ignored.
    */
-  onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void;
+  onError?: (error: unknown, event: QueuedEvent, dead: boolean) => void | Promise<void>;
 }
 
 /**
@@ -167,14 +169,14 @@ export class Worker {
         await nextTurn();
         turn = performance.now();
       }
-      let busy = false;
+      let wait = IDLE_MS;
       try {
-        busy = await this.once();
+        wait = (await this.once()) ? 0 : await this.#idle();
       } catch (error) {
         // The store failed. The event keeps its lease and is due again afterwards.
         this.#report(error, { id: "", type: "", body: "", attempt: 0 }, false);
       }
-      if (!busy) await pause(await this.#idle(), signal).catch(() => undefined);
+      if (wait > 0) await pause(wait, signal).catch(() => undefined);
     }
   }
 
@@ -217,11 +219,7 @@ export class Worker {
   }
 
   #report(error: unknown, event: QueuedEvent, dead: boolean): void {
-    try {
-      (this.#options.onError ?? print)(error, event, dead);
-    } catch {
-      // What fails in the report must not end the worker.
-    }
+    report(() => (this.#options.onError ?? print)(error, event, dead));
   }
 }
 

@@ -339,6 +339,40 @@ for (const [code, min, max] of [
   });
 }
 
+/**
+ * As the package `ws`: an error that has no listener ends the process. It also comes after `close`.
+ */
+function strict(script) {
+  const { Fake, opened } = scripted(script);
+  class Strict extends Fake {
+    constructor(...address) {
+      super(...address);
+      if (opened.length === 1) setTimeout(() => this.#fail("ECONNREFUSED"));
+    }
+    #fail(message) {
+      if (!this.onerror) throw new Error(`nobody handles ${message}`);
+      this.onerror({ type: "error", message });
+      this.onclose?.({ code: 1006, reason: "" });
+    }
+    close() {
+      setTimeout(() => this.#fail("closed before the connection was established"));
+    }
+  }
+  return Strict;
+}
+
+test("websocket: an error of `ws` ends a connection, not the process", deadline, async () => {
+  const delays = [];
+  const onState = ({ state, delay }) => state === "waiting" && delays.push(delay);
+  const WebSocket = strict([[], finale]);
+  const options = { channel: "websocket", WebSocket, token: () => "ct_1", onState };
+  const follower = new Client({ url: "http://127.0.0.1:1" }).follow(options);
+  assert.deepEqual(await collect(follower, "last"), ["last"]);
+  assert.equal(delays.length, 1);
+  // The error after `close` comes.
+  await new Promise((resolve) => setTimeout(resolve, 50));
+});
+
 test("websocket: a consumer that is slow loses nothing", deadline, async () => {
   const many = Array.from({ length: 1500 }, (_, at) => message(at + 2));
   const { Fake, opened } = scripted([

@@ -31,6 +31,10 @@ MAX_RETRY_AFTER_SECONDS = 60.0
 #: A page of a list has at most 4 MiB, and what is embedded in it 8 MiB. A proxy or another server
 #: may send anything.
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+#: What is sent in ``Accept-Encoding``. A part of a response of 64 KiB has at most 64 MiB when it is
+#: decoded. With two codings, or others, it could have any size, and it is decoded as a whole.
+ENCODINGS = "gzip, deflate"
+_DECODED = ("", "identity", "gzip", "deflate")
 #: A larger body is not kept, so that 100 entries stay below 25 MB.
 MAX_CACHED_BYTES = 256 * 1024
 
@@ -153,7 +157,7 @@ class Core:
         max_retries: int | None = None,
         version: str | None = None,
     ) -> Call:
-        sent = {"Accept": "application/json"}
+        sent = {"Accept": "application/json", "Accept-Encoding": ENCODINGS}
         if version or self.version:
             sent["Restive-Version"] = str(version or self.version)
         content = None
@@ -232,27 +236,40 @@ class Core:
 
 def text_of(response: httpx.Response) -> str:
     """The body of an open response, with a limit."""
+    if not is_decoded(response):
+        return _unreadable(response, _CODED)
     body = bytearray()
     for chunk in response.iter_bytes():
         body += chunk
         if len(body) > MAX_RESPONSE_BYTES:
-            return _too_large(response)
+            return _unreadable(response, _LARGE)
     return body.decode("utf-8", "replace")
 
 
 async def async_text_of(response: httpx.Response) -> str:
     """``text_of`` for asyncio."""
+    if not is_decoded(response):
+        return _unreadable(response, _CODED)
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_RESPONSE_BYTES:
-            return _too_large(response)
+            return _unreadable(response, _LARGE)
     return body.decode("utf-8", "replace")
 
 
-def _too_large(response: httpx.Response) -> str:
+def is_decoded(response: httpx.Response) -> bool:
+    """Whether the coding of its body is one that was asked for."""
+    return response.headers.get("content-encoding", "").strip().lower() in _DECODED
+
+
+_LARGE = f"the response is larger than {MAX_RESPONSE_BYTES} bytes"
+_CODED = f"the response has another coding than {ENCODINGS}"
+
+
+def _unreadable(response: httpx.Response, reason: str) -> str:
     if response.is_success:
-        raise InvalidResponse(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
+        raise InvalidResponse(reason)
     # Of an error, the status is enough.
     return ""
 

@@ -84,7 +84,7 @@ class Options:
     positions: PositionStore | None = None
     token: Callable[[], Any] | None = None
     on_reset: Callable[[Reset], Any] | None = None
-    on_state: Callable[[str, float, Exception | None], None] | None = None
+    on_state: Callable[[str, float, Exception | None], Any] | None = None
     mount: str = "/api"
 
     def __post_init__(self) -> None:
@@ -136,6 +136,8 @@ class SseParser:
         #: The incomplete last line, in the parts that came.
         self._rest: list[str] = []
         self._block = Block()
+        #: The lines of its data. They are joined once, at its end.
+        self._data: list[str] = []
         self._size = 0
 
     def push(self, text: str) -> list[Block]:
@@ -156,9 +158,11 @@ class SseParser:
             if line:
                 self._field(line)
                 continue
+            if self._data:
+                self._block.data = "\n".join(self._data)
             if not self._block.is_empty():
                 blocks.append(self._block)
-            self._block = Block()
+            self._block, self._data = Block(), []
             self._size = len(self._rest[0])
         return blocks
 
@@ -168,7 +172,7 @@ class SseParser:
         block = self._block
         # A line that begins with a colon is a comment: it has no name.
         if name == "data":
-            block.data = value if block.data is None else f"{block.data}\n{value}"
+            self._data.append(value)
         elif name == "event":
             block.event = value
         elif name == "id" and "\0" not in value:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from ._core import async_text_of, text_of
+from ._callback import require_plain
+from ._core import ENCODINGS, async_text_of, is_decoded, text_of
 from ._live import (
     RESET,
     SILENCE_SECONDS,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncFollower", "Follower", "Message", "PositionStore", "Reset"]
 
-_SSE = {"Accept": "text/event-stream"}
-_JSON = {"Accept": "application/json"}
+_SSE = {"Accept": "text/event-stream", "Accept-Encoding": ENCODINGS}
+_JSON = {"Accept": "application/json", "Accept-Encoding": ENCODINGS}
 #: What may go wrong with a connection, other than a bug: it is reported and tried again.
 #: A message of another form than expected raises almost anything, and must not end the user's loop.
 _BROKEN = (
@@ -78,6 +79,7 @@ class Follower:
     def __init__(self, client: Client, **options: Any) -> None:
         self._client = client
         self._options = Options(**options)
+        require_plain(on_state=self._options.on_state, on_reset=self._options.on_reset)
         self._progress = Progress(self._options)
         self._stop = threading.Event()
         self._response: httpx.Response | None = None
@@ -262,7 +264,7 @@ class AsyncFollower:
         if progress.position is None and options.positions:
             progress.position = await _result(options.positions.load())
         while not self._stopped:
-            self._report("connecting")
+            await self._report("connecting")
             began = time.monotonic()
             progress.opened = False
             end = End()
@@ -282,7 +284,7 @@ class AsyncFollower:
             if end.refresh:
                 await self._renew()
             delay = progress.delay(end, time.monotonic() - began)
-            self._report("waiting", delay, end.error)
+            await self._report("waiting", delay, end.error)
             await self._step(asyncio.sleep(delay))
 
     async def _connect(self) -> AsyncGenerator[Message | End, None]:
@@ -306,7 +308,7 @@ class AsyncFollower:
                     yield End(error=error, delay=poll_error_delay() if polls else None)
                     return
                 if item.opened:
-                    self._report("open")
+                    await self._report("open")
                 if message and message.type == RESET:
                     await self._reset(message)
                 if message and not (message.type == RESET and self._options.on_reset):
@@ -395,9 +397,11 @@ class AsyncFollower:
             except Exception:
                 pass  # It may fail for a moment: the next attempt asks again.
 
-    def _report(self, state: str, delay: float = 0.0, error: Exception | None = None) -> None:
+    async def _report(
+        self, state: str, delay: float = 0.0, error: Exception | None = None
+    ) -> None:
         if self._options.on_state:
-            self._options.on_state(state, delay, error)
+            await _result(self._options.on_state(state, delay, error))
 
 
 async def _result(value: Any) -> Any:
@@ -407,7 +411,8 @@ async def _result(value: Any) -> Any:
 def _check(response: httpx.Response, body: str | None, can_renew: bool) -> End | None:
     if body is not None:
         return refusal(response.status_code, response.headers, body, can_renew)
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+    kind = response.headers.get("content-type", "")
+    if not kind.startswith("text/event-stream") or not is_decoded(response):
         return End(error=InvalidResponse("the response is not an event stream"))
     return None
 

@@ -8,13 +8,16 @@ import contextlib
 import hashlib
 import ipaddress
 import json
+import math
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as Late
 from dataclasses import dataclass, field
 from typing import Any, Union
 
+from ._callback import require_plain
 from ._json import count_members, loads
 from .inbox import MAX_ID_BYTES, STORE_SECONDS, DeadEvent, InboxStore, QueuedEvent, SqliteInbox, apply_once
 from .inbox import is_usable_id, text_of
@@ -51,6 +54,8 @@ STORE_THREADS = 4
 #: Requests that wait for those threads. They keep their bodies; with more, the disk is too slow to
 #: store them within ``STORE_SECONDS``.
 MAX_WAITING_REQUESTS = 512
+#: How often it is found out why a signature does not match: that is expensive.
+DIAGNOSE_EVERY_SECONDS = 1.0
 #: For the provider, if the event could not be stored.
 RETRY_AFTER_SECONDS = 5
 
@@ -90,7 +95,9 @@ class Receiver:
     ``event_id``: the id by which deliveries are deduplicated. Default: the id that Standard
     Webhooks sign, the ``id`` of the body, or for signatures without a time the SHA-256 of the body.
     ``https_only``: refuses requests that did not arrive over HTTPS. ``allow``: the networks that
-    may send webhooks, such as ``["192.0.2.0/24"]``; default: all.
+    may send webhooks, such as ``["192.0.2.0/24"]``; default: all. ``on_problem`` is called for each
+    request that was not accepted, from any thread, and for a known id with another body. What it
+    raises is ignored.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class Receiver:
     ) -> None:
         # A wrong setting must stop the program, not each request.
         parse_secrets(secrets)
+        require_plain(on_problem=on_problem, event_id=event_id)
         self._secrets = secrets
         self._store = store
         self._tolerance = tolerance_seconds
@@ -119,6 +127,8 @@ class Receiver:
         self._https_only = https_only
         self._allow = None if allow is None else [ipaddress.ip_network(one) for one in allow]
         self._on_problem = on_problem
+        self._lock = threading.Lock()
+        self._diagnosed_at = -math.inf
 
     def check(self, method: str, source: Source) -> Answer | None:
         """What can be decided before the body is read: a refusal, or None."""
@@ -149,6 +159,7 @@ class Receiver:
                 tolerance_seconds=self._tolerance,
                 families=self._families,
                 header_names=self._names,
+                diagnose=self._may_diagnose,
             )
         except SignatureError as error:
             return self._refuse(401, f"signature_{error.reason}", str(error), error)
@@ -211,6 +222,14 @@ class Receiver:
     ) -> Answer:
         self._report(Problem(status, code, message, error))
         return _answer(status, _error(code, message))
+
+    def _may_diagnose(self) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if now - self._diagnosed_at < DIAGNOSE_EVERY_SECONDS:
+                return False
+            self._diagnosed_at = now
+            return True
 
     def _report(self, problem: Problem) -> None:
         if self._on_problem:
@@ -289,8 +308,8 @@ class _Threads:
 
     def accept(self, *request: Any) -> Answer:
         job = self._submit(request)
-        if job is None:
-            return self._too_many()
+        if isinstance(job, Answer):
+            return job
         try:
             return job.result(STORE_SECONDS)
         except Late:
@@ -298,8 +317,8 @@ class _Threads:
 
     async def accept_async(self, *request: Any) -> Answer:
         job = self._submit(request)
-        if job is None:
-            return self._too_many()
+        if isinstance(job, Answer):
+            return job
         waiting = asyncio.wrap_future(job)
         try:
             # Not `wait_for`: a thread that has begun cannot be cancelled.
@@ -309,22 +328,31 @@ class _Threads:
             raise
         return waiting.result() if done else self._late(job)
 
-    def _submit(self, request: tuple[Any, ...]) -> Future[Answer] | None:
+    def _submit(self, request: tuple[Any, ...]) -> Future[Answer] | Answer:
+        """The answer if it cannot be done."""
         with self._lock:
-            if self._waiting >= MAX_WAITING_REQUESTS:
-                return None
-            self._waiting += 1
-        job = self._executor.submit(self._receiver.accept, *request)
+            is_full = self._waiting >= MAX_WAITING_REQUESTS
+            self._waiting += not is_full
+        if is_full:
+            count = MAX_WAITING_REQUESTS
+            reason = f"{count} requests wait for the store: it is slow or hangs"
+            return self._receiver.not_stored(reason)
+        held = [request]
+        try:
+            job = self._executor.submit(lambda: self._receiver.accept(*held.pop()))
+        except RuntimeError as error:
+            # No thread could be started. The call may be in the queue all the same.
+            held.clear()
+            self._ended()
+            return self._receiver.not_stored(str(error))
         job.add_done_callback(self._ended)
+        # The queue keeps what was cancelled until a thread is free.
+        job.add_done_callback(lambda _: held.clear())
         return job
 
-    def _ended(self, _: Future[Answer]) -> None:
+    def _ended(self, _: object = None) -> None:
         with self._lock:
             self._waiting -= 1
-
-    def _too_many(self) -> Answer:
-        count = MAX_WAITING_REQUESTS
-        return self._receiver.not_stored(f"{count} requests wait for the store: it is slow or hangs")
 
     def _late(self, job: Future[Answer]) -> Answer:
         # If it has not begun, it is not stored.
@@ -368,7 +396,8 @@ def _wsgi_answer(receiver: Receiver, threads: _Threads, environ: dict[str, Any])
     if refused:
         return refused
     text = environ.get("CONTENT_LENGTH") or ""
-    length = int(text) if text.isascii() and text.isdigit() else None
+    # Longer ones are too large, and Python does not convert all of them.
+    length = int(text[:20]) if text.isascii() and text.isdigit() else None
     # A chunked body has no length; servers that support it mark the end of the input.
     endless = environ.get("wsgi.input_terminated") is True
     limit = receiver.max_body_bytes

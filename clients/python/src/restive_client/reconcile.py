@@ -4,11 +4,14 @@ that were lost, or sent while the endpoint was disabled."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ._callback import require_plain
+from ._chronology import Chronology, Listed
 from .inbox import InboxStore, is_usable_id, text_of
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ FIRST_SECONDS = 3 * 86_400
 OVERLAP_SECONDS = 300
 
 
-#: Called for each entry of the list that is no event with a usable id. It is left out.
+#: Called for each entry of the list that is no event with a usable id. It is left out. What the
+#: call raises is ignored.
 OnSkipped = Callable[[Any], object]
 
 
@@ -37,6 +41,7 @@ class _Run:
         overlap_seconds: float,
         on_skipped: OnSkipped | None,
     ) -> None:
+        require_plain(on_skipped=on_skipped)
         self._store = store
         self._on_skipped = on_skipped
         # Without types, or with `*`, the whole list is read, and `_is_sent` chooses.
@@ -48,33 +53,45 @@ class _Run:
         is_known = stored <= self._now + overlap_seconds
         self._newest = min(stored, self._now) if is_known else 0
         since = self._newest - overlap_seconds if self._newest else self._now - first_seconds
-        self.query: dict[str, Any] = {"min_created": int(since), "limit": 100}
+        self.query: dict[str, Any] = {
+            "min_created": int(since),
+            "sort": "created",
+            "limit": 100,
+        }
         if self._named is None:
             self.query["type"] = list(types or ())
-        self.missing = 0
+        self._chronology = Chronology()
+        self._missing = 0
 
     def take(self, event: Any) -> None:
         # One that cannot be stored must not stop the others.
         if not isinstance(event, dict) or not is_usable_id(event.get("id")):
             if self._on_skipped:
-                self._on_skipped(event)
+                with contextlib.suppress(Exception):
+                    self._on_skipped(event)
             return
         kind, created = text_of(event.get("type")), event.get("created")
         if not _is_sent(kind, self._named):
             return
-        # The clock of the provider, which may differ from the one here. An event from the future
-        # is queued, but is no position.
-        if isinstance(created, int) and created <= self._now:
-            self._newest = max(self._newest, created)
         # Escaped: half of a surrogate pair cannot be stored.
         body = json.dumps(event, separators=(",", ":"))
-        if self._store.put(event["id"], kind, body, "") == "stored":
-            self.missing += 1
+        at = created if isinstance(created, int) else None
+        self._put(self._chronology.push(Listed(event["id"], kind, body, at)))
+
+    def _put(self, events: Sequence[Listed]) -> None:
+        for event in events:
+            # The clock of the provider, which may differ from the one here. An event from the
+            # future is queued, but is no position.
+            if event.created is not None and event.created <= self._now:
+                self._newest = max(self._newest, event.created)
+            if self._store.put(event.id, event.type, event.body, "") == "stored":
+                self._missing += 1
 
     def finish(self) -> int:
+        self._put(self._chronology.rest())
         # Only after the last page: a run that fails is repeated as a whole.
         self._store.set_setting(_SETTING, str(self._newest))
-        return self.missing
+        return self._missing
 
 
 def _is_sent(kind: str, named: Sequence[str] | None) -> bool:

@@ -20,7 +20,7 @@ import hashlib
 import hmac
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Union
 
@@ -56,7 +56,7 @@ class SignatureError(Exception):
         self.family = family
         #: For ``too_old`` and ``too_new``.
         self.skew_seconds = skew_seconds
-        #: For ``no_match``: what is probably wrong.
+        #: For ``no_match``: what is probably wrong, if it was looked for.
         self.diagnosis = diagnosis
 
 
@@ -96,6 +96,7 @@ def verify(
     tolerance_seconds: int = TOLERANCE_SECONDS,
     families: Sequence[Family] = ("standard", "timestamped"),
     header_names: Mapping[str, str] | None = None,
+    diagnose: Callable[[], bool] | None = None,
     now: float | None = None,
 ) -> Verified:
     """Verifies the body as it was received: parse it afterwards. Raises ``SignatureError``.
@@ -103,6 +104,9 @@ def verify(
     ``families``: the first whose signature header is there counts. ``plain`` and ``hex`` have no
     timestamp, so a recorded request verifies for ever; they must be named explicitly.
     ``header_names``: the names of the headers of families other than standard.
+    ``diagnose``: asked if no signature matches, whether to find out why. That costs as much as to
+    verify up to sixty such bodies, and anybody can cause it. Default: always; a ``Receiver`` once a
+    second.
     """
     keys = parse_secrets(secrets)
     if not families:
@@ -116,7 +120,8 @@ def verify(
     signed = _READERS[family](found, names)
     if signed.seconds is not None:
         _check_time(signed.seconds, family, tolerance_seconds, now)
-    _check_tags(family, signed, raw, keys)
+    if not _has_match(family, signed, raw, keys):
+        raise _no_match(family, signed, raw, keys, diagnose)
     seconds = None if signed.seconds is None else int(signed.seconds)
     return Verified(family, seconds, signed.id)
 
@@ -128,7 +133,7 @@ def tag_of(key: bytes, *parts: bytes) -> bytes:
     return mac.digest()
 
 
-def _check_tags(family: Family, signed: Signed, body: bytes, keys: Sequence[SecretKey]) -> None:
+def _has_match(family: Family, signed: Signed, body: bytes, keys: Sequence[SecretKey]) -> bool:
     matched = False
     for key in keys:
         secret = key.decoded if family == "standard" else key.text
@@ -138,11 +143,22 @@ def _check_tags(family: Family, signed: Signed, body: bytes, keys: Sequence[Secr
         # All pairs are compared, so that the time does not show which one matches.
         for tag in signed.tags:
             matched |= hmac.compare_digest(expected, tag)
-    if not matched:
-        from ._diagnosis import explain
+    return matched
 
-        diagnosis, message = explain(family, signed, body, keys)
-        raise SignatureError("no_match", message, family, None, diagnosis)
+
+def _no_match(
+    family: Family,
+    signed: Signed,
+    body: bytes,
+    keys: Sequence[SecretKey],
+    diagnose: Callable[[], bool] | None,
+) -> SignatureError:
+    if diagnose and not diagnose():
+        return SignatureError("no_match", "no signature fits the body and the secret", family)
+    from ._diagnosis import explain
+
+    diagnosis, message = explain(family, signed, body, keys)
+    return SignatureError("no_match", message, family, None, diagnosis)
 
 
 #: The headers of Standard Webhooks, after ``webhook-`` or ``svix-``.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Union
 
+from ._callback import is_coroutine_function, require_plain
 from ._json import loads
 from .inbox import InboxStore, QueuedEvent
 
@@ -55,7 +56,8 @@ AsyncHandler = Callable[[dict[str, Any], Context], Union[Awaitable[object], obje
 #: ``context.stale``. ``skip``: it does not, and they are done. Right for a copy of the resource.
 Stale = Literal["deliver", "skip"]
 #: Called after each failed attempt, before the inbox has the result, and when the inbox refuses a
-#: result, which is then written again. Without one, that is logged as a warning.
+#: result, which is then written again. Without one, that is logged as a warning. What it raises is
+#: ignored.
 OnError = Callable[[Exception, Union[QueuedEvent, None], bool], None]
 
 
@@ -71,6 +73,7 @@ class _Steps:
     ) -> None:
         if stale not in ("deliver", "skip"):
             raise ValueError(f'stale is "deliver" or "skip", not {stale!r}')
+        require_plain(on_error=on_error)
         self.store = store
         self._skips_stale = stale == "skip"
         #: The clock of due times.
@@ -146,6 +149,8 @@ class Worker:
         stale: Stale = "deliver",
         on_error: OnError | None = None,
     ) -> None:
+        if is_coroutine_function(handler):
+            raise TypeError("the handler is a coroutine function: use AsyncWorker")
         self._steps = _Steps(store, retries, stale, on_error)
         self._handler = handler
         self._concurrency = concurrency
@@ -191,7 +196,7 @@ class Worker:
     def _handle(self, event: QueuedEvent, leased_until: float) -> Callable[[], None]:
         try:
             if not self._steps.skips(event):
-                self._handler(self._steps.check(event), _context(event))
+                _require_done(self._handler(self._steps.check(event), _context(event)))
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -274,7 +279,8 @@ class AsyncWorker:
         try:
             done, _ = await asyncio.wait({task}, timeout=self._timeout)
             if not done:
-                await _cancel(task)
+                if await _cancel(task):
+                    return None
                 return TimeoutError(f"the handler did not end within {self._timeout} s")
         except asyncio.CancelledError:
             await _cancel(task)
@@ -312,6 +318,13 @@ class AsyncWorker:
             await asyncio.sleep(wait)
 
 
+def _require_done(result: object) -> None:
+    """A coroutine that nothing awaits has done nothing."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("the handler returned a coroutine, which nothing awaits: use AsyncWorker")
+
+
 def _failure(error: BaseException) -> Exception:
     """What a handler raised, as an error of the event. Otherwise only its thread would end, and
     nothing would be handled any more."""
@@ -339,9 +352,10 @@ def _context(event: QueuedEvent) -> Context:
     return Context(event.id, event.attempt, event.stale)
 
 
-async def _cancel(task: asyncio.Future[None]) -> None:
-    """Ends a handler. One that ignores this is left alone before its lease ends."""
+async def _cancel(task: asyncio.Future[None]) -> bool:
+    """Ends a handler; whether it has ended well all the same. One that ignores this is left alone
+    before its lease ends."""
     task.cancel()
     done, _ = await asyncio.wait({task}, timeout=LEASE_MARGIN_SECONDS / 2)
-    if done and not task.cancelled():
-        task.exception()  # Otherwise asyncio reports that nobody has asked for it.
+    # Without the last question, asyncio reports that nobody has asked for it.
+    return bool(done) and not task.cancelled() and task.exception() is None

@@ -3,6 +3,7 @@
 
 import type { Client } from "../client.js";
 import { FollowError } from "../errors.js";
+import { report } from "../report.js";
 import { MAX_ASKED_MS, MIN_ASKED_MS, pause, reconnectDelay } from "../retry.js";
 import {
   RESET,
@@ -10,6 +11,7 @@ import {
   type Connection,
   type End,
   type FollowOptions,
+  type FollowState,
   type Item,
   type Message,
   type Reset,
@@ -67,12 +69,12 @@ export class Follower implements AsyncIterable<Message> {
     this.position ??= (await positions?.load()) ?? undefined;
     let short = 0;
     while (!this.#stop.signal.aborted) {
-      this.#options.onState?.({ state: "connecting" });
+      this.#report({ state: "connecting" });
       const began = performance.now();
       let opened = false;
       const end = yield* this.#connect(() => {
         opened = true;
-        this.#options.onState?.({ state: "open" });
+        this.#report({ state: "open" });
       });
       if (this.#stop.signal.aborted) return;
       if (end.fatal) throw end.fatal;
@@ -86,7 +88,7 @@ export class Follower implements AsyncIterable<Message> {
       let delay = atOnce ? 0 : (opened && asked) || reconnectDelay(this.#failures);
       if (!opened) delay = Math.max(delay, asked);
       if (!atOnce) this.#failures += 1;
-      this.#options.onState?.({ state: "waiting", delay, error: end.error });
+      this.#report({ state: "waiting", delay, error: end.error });
       if (delay) await pause(delay, this.#stop.signal).catch(() => undefined);
     }
   }
@@ -132,6 +134,11 @@ export class Follower implements AsyncIterable<Message> {
       this.#stop.signal.removeEventListener("abort", cancel);
       abort.abort();
     }
+  }
+
+  #report(state: FollowState): void {
+    const result: unknown = this.#options.onState?.(state);
+    report(() => result);
   }
 
   async #reset(message: Message): Promise<void> {

@@ -56,7 +56,7 @@ export interface FollowOptions {
   token?: () => string | Promise<string>;
   /** Called for `stream.reset` instead of yielding it; the follower waits for it. */
   onReset?: (reset: Reset) => void | Promise<void>;
-  onState?: (state: FollowState) => void;
+  onState?: (state: FollowState) => void | Promise<void>;
   signal?: AbortSignal;
   /** For platforms without a global `WebSocket`. */
   WebSocket?: typeof WebSocket;

@@ -7,6 +7,8 @@ import { isFinal, openStream, refusal, subscription } from "./stream.js";
 
 /** Messages that wait for the consumer. With more, the socket is closed and resumed later. */
 const MAX_QUEUED = 1000;
+/** And their length, except that one message may be longer: the platform has read it already. */
+const MAX_QUEUED_CHARS = 16 * 1024 * 1024;
 /** A page cannot see the pings of the server, so it sends its own after this silence. */
 const PING_MS = 30_000;
 const PONG_MS = 20_000;
@@ -51,6 +53,7 @@ export async function* socket(
 /** Turns the callbacks of a socket into values that are read one by one. */
 class Queue {
   readonly #texts: string[] = [];
+  #chars = 0;
   readonly #socket: WebSocket;
   #end: End | undefined;
   #wake: (() => void) | undefined;
@@ -61,11 +64,17 @@ class Queue {
     this.#timer = setTimeout(() => this.end({ error: new Error("no handshake") }), PONG_MS);
     socket.onmessage = ({ data }) => {
       this.#expect();
-      this.#texts.push(String(data));
+      const text = String(data);
+      this.#chars += text.length;
+      const isFull = this.#texts.length >= MAX_QUEUED || this.#chars > MAX_QUEUED_CHARS;
       // The server resumes after the last message that the consumer has taken.
-      if (this.#texts.length > MAX_QUEUED) this.end({ now: true });
+      if (isFull && this.#texts.length > 0) this.end({ now: true });
+      else this.#texts.push(text);
       this.#wake?.();
     };
+    // The package `ws` ends the process for an error that has no listener, also after `close`. What
+    // failed is in the close event that follows.
+    socket.onerror = () => undefined;
     socket.onclose = ({ code, reason }) => this.end(endOf(code, reason));
   }
 
@@ -73,7 +82,10 @@ class Queue {
   async next(): Promise<{ text: string } | { end: End }> {
     for (;;) {
       const text = this.#texts.shift();
-      if (text !== undefined) return { text };
+      if (text !== undefined) {
+        this.#chars -= text.length;
+        return { text };
+      }
       if (this.#end) return { end: this.#end };
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }

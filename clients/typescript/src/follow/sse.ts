@@ -13,14 +13,18 @@ const MAX_BLOCK_CHARS = 16 * 1024 * 1024;
 
 export class SseParser {
   #rest = "";
+  /** `#rest` ends with a carriage return. It is not asked itself: that would copy it each time. */
+  #endsHalf = false;
   #block: Block = {};
   #size = 0;
 
   /** The blocks that the text completes. */
   push(text: string): Block[] {
     const blocks: Block[] = [];
+    const beganHalf = this.#endsHalf;
+    if (text !== "") this.#endsHalf = text.endsWith("\r");
     // A long line comes in many parts, which are not searched again.
-    if (!/[\r\n]/.test(text) && !this.#rest.endsWith("\r")) {
+    if (!/[\r\n]/.test(text) && !beganHalf) {
       this.#rest += text;
       this.#check();
       return blocks;

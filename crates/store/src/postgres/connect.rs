@@ -519,6 +519,19 @@ pub fn is_conflict(error: &Error) -> bool {
     matches!(error, Error::Failed(cause) if cause.to_string().contains("SQLSTATE 23505"))
 }
 
+/// Whether a statement met a value that cannot be read: one that is not what it is converted to, or
+/// that the disk has damaged.
+pub fn is_unreadable(error: &Error) -> bool {
+    let Error::Failed(cause) = error else { return false };
+    let text = cause.to_string();
+    text.contains("(SQLSTATE 22") || text.contains("(SQLSTATE XX001")
+}
+
+/// Whether a transaction has ended with an earlier statement.
+pub fn is_aborted(error: &Error) -> bool {
+    matches!(error, Error::Failed(cause) if cause.to_string().contains("SQLSTATE 25P02"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! What several nodes on one database do together, and what a node does about a database that
 //! fails.
 
+mod damaged;
 mod large;
 mod wire;
 

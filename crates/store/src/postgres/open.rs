@@ -2,7 +2,7 @@
 //! tables, and reads the first values from them. `upgrade` applies a schema. Runs on a thread of
 //! its own, which waits for the server.
 
-use super::connect::{Address, Cells, Client};
+use super::connect::{Address, Cells, Client, REPLICA, setting_text};
 use super::param::params;
 use super::session::Session;
 use super::shared::Locks;
@@ -148,8 +148,7 @@ pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> 
         return Err(refused(address, &reason));
     }
     if row.cell(6)? {
-        let reason = "is a read-only replica. Give the address of the primary";
-        return Err(refused(address, reason));
+        return Err(refused(address, REPLICA));
     }
     let user: String = row.cell(4)?;
     let Some(schema) = row.cell::<Option<String>>(2)? else {
@@ -187,12 +186,7 @@ async fn probe_settings(address: &Address, client: &Client, user: &str) -> Resul
         let row = client.row("SELECT current_setting($1)", params![name]).await?;
         let now: String = row.map_or(Ok(String::new()), |row| row.cell(0))?;
         if !fitting.contains(&&*now) {
-            let needed = fitting[0];
-            let reason = format!(
-                "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be \
-                 lost. Run: ALTER ROLE {user} SET {name} = '{needed}'"
-            );
-            return Err(refused(address, &reason));
+            return Err(refused(address, &setting_text(name, &now, fitting[0], user)));
         }
     }
     Ok(())

@@ -3,6 +3,7 @@
 
 mod damaged;
 mod large;
+mod standby;
 mod wire;
 
 use self::wire::Wire;
@@ -476,7 +477,14 @@ impl Pooler {
     }
 
     fn with(place: &Place, pool: &str) -> Pooler {
-        let (user, password, host, port, database, schema) = place.parts();
+        let (_, _, host, port, ..) = place.parts();
+        Pooler::to(place, &format!("{host}:{port}"), pool)
+    }
+
+    /// The same, of another way to the server.
+    fn to(place: &Place, server: &str, pool: &str) -> Pooler {
+        let (user, password, _, _, database, schema) = place.parts();
+        let (host, port) = server.split_once(':').unwrap();
         let folder = tempfile::tempdir().unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let listen = free.local_addr().unwrap().port();

@@ -75,6 +75,7 @@ pub async fn newest(client: &Client) -> Result<(i64, i64), Error> {
 }
 
 /// What a row of the log shows.
+#[expect(clippy::large_enum_variant, reason = "almost all are whole")]
 enum Seen {
     Whole(Event),
     /// Its texts are still in the database.

@@ -58,7 +58,7 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
         (None, Role::Tool) => {
             return Err(refused(address, "has no tables yet: start `restive serve` first"));
         }
-        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options)?,
+        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options, &locks)?,
     };
     let (epoch, timeline) = session.run_long(epoch(client, options.role))?;
     session.run_long(client.batch("COMMIT"))?;
@@ -260,24 +260,30 @@ impl Locks {
     }
 }
 
-/// Begins the transaction that looks at the tables. A server changes them in it: no other node
-/// does, and none writes.
+/// Begins the transaction that looks at the tables. No other server changes them meanwhile.
 pub async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
     client.batch(BEGIN).await?;
-    if role == Role::Server {
-        let (upgrade, log) = (locks.upgrade, locks.log);
-        let sql =
-            format!("SELECT pg_advisory_xact_lock({upgrade}); SELECT pg_advisory_xact_lock({log})");
-        client.batch(&sql).await.map_err(|error| match error {
-            Error::Busy => Error::Refused(vec![
-                "another server brings the tables to a schema, or `restive migrate` moves them: \
-                 start again when it has ended"
-                    .to_owned(),
-            ]),
-            other => other,
-        })?;
+    match role {
+        Role::Server => lock(client, locks.upgrade).await,
+        Role::Tool => Ok(()),
     }
-    Ok(())
+}
+
+/// From now on, until the transaction ends, no node writes.
+pub async fn lock_log(client: &Client, locks: &Locks) -> Result<(), Error> {
+    lock(client, locks.log).await
+}
+
+async fn lock(client: &Client, key: i64) -> Result<(), Error> {
+    let sql = format!("SELECT pg_advisory_xact_lock({key})");
+    client.batch(&sql).await.map_err(|error| match error {
+        Error::Busy => Error::Refused(vec![
+            "another server brings the tables to a schema, or `restive migrate` moves them: start \
+             again when it has ended"
+                .to_owned(),
+        ]),
+        other => other,
+    })
 }
 
 /// Tells our tables from none and from foreign ones, before anything is written.

@@ -4,6 +4,7 @@
 mod damaged;
 mod large;
 mod standby;
+mod starts;
 mod wire;
 
 use self::wire::Wire;

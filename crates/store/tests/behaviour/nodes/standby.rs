@@ -175,6 +175,19 @@ async fn a_node_whose_pooler_is_led_to_a_standby_soon_serves_nothing() {
 }
 
 #[test]
+fn a_primary_with_sessions_that_only_read_is_refused_with_what_to_change() {
+    let Some(mut place) = Place::new() else { return };
+    let direct = place.url.clone();
+    place.url = format!("{direct}&options=-c%20default_transaction_read_only=on");
+    let opened = place.open(schema(), None).map(drop);
+    place.url = direct;
+    let Err(Error::Refused(reasons)) = opened else { panic!("{opened:?}") };
+    for part in ["`default_transaction_read_only` set to `on`", "ALTER ROLE"] {
+        assert!(reasons[0].contains(part), "{reasons:?}");
+    }
+}
+
+#[test]
 fn a_url_that_asks_for_a_standby_is_refused() {
     let url = |attrs: &str| format!("postgres://u:geheim@a,b/shop?target_session_attrs={attrs}");
     for attrs in ["any", "read-only", "standby", "prefer-standby", "nonsense"] {

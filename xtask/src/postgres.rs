@@ -104,7 +104,10 @@ impl Postgres {
         let server = Postgres { programs, data, url };
         for sql in [
             // CREATEROLE: some tests need a role of their own, whose limits they change.
-            &format!("CREATE ROLE shop LOGIN CREATEDB CREATEROLE PASSWORD '{PASSWORD}'"),
+            // REPLICATION: a test makes a standby.
+            &format!(
+                "CREATE ROLE shop LOGIN CREATEDB CREATEROLE REPLICATION PASSWORD '{PASSWORD}'"
+            ),
             "CREATE DATABASE shop OWNER shop",
         ] {
             let mut psql = Command::new("psql");

@@ -53,9 +53,11 @@ pub struct EventPage {
 /// Events that are read on the calling thread; larger ranges wait for a thread that reads.
 pub const EVENTS_INLINE: usize = 256;
 
+/// What an event takes in memory besides its texts, roughly.
+pub(crate) const EVENT_OVERHEAD_BYTES: usize = 256;
+
 /// About how much memory an event takes.
 pub fn event_bytes(event: &Event) -> usize {
-    const OVERHEAD_BYTES: usize = 256;
     let optional = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    event.object.len() + optional(&event.previous) + optional(&event.hidden) + OVERHEAD_BYTES
+    event.object.len() + optional(&event.previous) + optional(&event.hidden) + EVENT_OVERHEAD_BYTES
 }

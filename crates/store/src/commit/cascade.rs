@@ -27,7 +27,7 @@ pub struct Dependents<'a> {
     pub scope: Scope,
     pub collection: CollectionIx,
     pub by: By<'a>,
-    /// No more records than this. Reading ends, too, once their bodies have as many `bytes`.
+    /// No more records than this. Reading ends, too, once they have as many `bytes`.
     pub max: usize,
     pub bytes: usize,
     /// Records to leave out, by collection and number.
@@ -47,6 +47,13 @@ pub enum By<'a> {
 pub struct Dependent {
     pub parent: Option<String>,
     pub record: Record,
+}
+
+impl Dependent {
+    /// The size of the texts in memory.
+    pub fn bytes(&self) -> usize {
+        self.record.body.len() + self.record.hidden.as_ref().map_or(0, String::len)
+    }
 }
 
 /// A record that a delete deletes or changes besides its own.
@@ -142,7 +149,7 @@ impl Along {
     ) -> Result<Vec<Other>, Failure> {
         let wanted = Dependents { scope, collection, by, max, bytes: self.bytes, except };
         let found = lookup.dependents(&wanted)?;
-        let bytes: usize = found.iter().map(|one| one.record.body.len()).sum();
+        let bytes: usize = found.iter().map(Dependent::bytes).sum();
         self.bytes = self.bytes.saturating_sub(bytes);
         let other = |Dependent { parent, record }| Other { collection, parent, record };
         Ok(found.into_iter().map(other).collect())

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{AsyncMessage, Config, Row, Statement};
@@ -102,6 +102,9 @@ impl Address {
             }
         };
         config.ssl_mode(mode);
+        // Of several hosts, and at each connection: a replica shows what is old, and a former
+        // primary may come back as one.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(CONNECT);
         }
@@ -149,7 +152,14 @@ impl Address {
         // The client's own limit is for each host and does not include the handshake of TLS.
         let connecting = tokio::time::timeout(CONNECT * 2, self.config.connect(self.tls.clone()));
         let (client, mut connection) = match connecting.await {
-            Ok(connected) => connected.map_err(|error| self.explain(error))?,
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) if is_read_only(&error) => {
+                let asking = tokio::time::timeout(CONNECT * 2, self.why_read_only());
+                let reason = asking.await.ok().flatten();
+                let reason = reason.unwrap_or_else(|| cause(&error));
+                return Err(Error::Refused(vec![format!("{} {reason}", self.shown)]));
+            }
+            Ok(Err(error)) => return Err(self.explain(error)),
             Err(_) => {
                 let reason = format!("{} does not answer within {CONNECT:?}", self.shown);
                 return Err(Error::Unavailable(reason.into()));
@@ -171,6 +181,24 @@ impl Address {
         });
         let (unnamed, statements) = (self.pooler, Mutex::new(HashMap::new()));
         Ok(Client { client, unnamed, statements })
+    }
+
+    /// Why a server accepts no writes; none if it does not say.
+    async fn why_read_only(&self) -> Option<String> {
+        let mut config = self.config.clone();
+        config.target_session_attrs(TargetSessionAttrs::Any);
+        let (client, connection) = config.connect(self.tls.clone()).await.ok()?;
+        // It ends with the client.
+        tokio::spawn(connection);
+        let sql = "SELECT pg_is_in_recovery(), current_user::text, \
+                   current_setting('default_transaction_read_only')";
+        let rows = client.query_typed(sql, &[]).await.ok()?;
+        let row = rows.first()?;
+        if row.try_get(0).ok()? {
+            return Some(REPLICA.to_owned());
+        }
+        let (user, now): (String, String) = (row.try_get(1).ok()?, row.try_get(2).ok()?);
+        (now == "on").then(|| setting_text("default_transaction_read_only", &now, "off", &user))
     }
 
     /// Connects; while the server cannot be reached, again and again until `within` has passed.
@@ -228,6 +256,16 @@ fn split(url: &str) -> Result<(String, Own), String> {
             "sslmode" => own.sslmode = Some(plain()?),
             "sslrootcert" => own.roots = Some(plain()?.into()),
             "schema" => own.schema = Some(plain()?),
+            // Whatever is asked for, only the primary serves.
+            "target_session_attrs" => match plain()?.as_str() {
+                "read-write" | "primary" => {}
+                other => {
+                    return Err(format!(
+                        "target_session_attrs `{other}` has no effect: a server uses the primary \
+                         alone. Leave it out"
+                    ));
+                }
+            },
             "pooler" => match plain()?.as_str() {
                 "transaction" => own.pooler = true,
                 "session" | "none" => own.pooler = false,
@@ -465,6 +503,22 @@ impl Cells for Row {
     }
 }
 
+/// What is wrong with a server that replays the log of another one.
+pub const REPLICA: &str = "is a read-only replica. Give the address of the primary";
+
+/// What is wrong with a setting, and what to do about it.
+pub fn setting_text(name: &str, now: &str, needed: &str, user: &str) -> String {
+    format!(
+        "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be lost. Run: \
+         ALTER ROLE {user} SET {name} = '{needed}'"
+    )
+}
+
+/// Whether the server of a connection that failed accepts no writes.
+fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code().is_none() && cause(error).contains("does not allow writes")
+}
+
 /// The innermost reason: the outer ones say only "db error" or "error connecting".
 fn cause(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
@@ -528,6 +582,19 @@ impl From<tokio_postgres::Error> for Error {
 fn is_unsent(error: &tokio_postgres::Error) -> bool {
     let text = error.to_string();
     text.starts_with("error encoding message") || text.starts_with("error serializing parameter")
+}
+
+/// Whether a statement met a value that cannot be read: one that is not what it is converted to, or
+/// that the disk has damaged.
+pub fn is_unreadable(error: &Error) -> bool {
+    let Error::Failed(cause) = error else { return false };
+    let text = cause.to_string();
+    text.contains("(SQLSTATE 22") || text.contains("(SQLSTATE XX001")
+}
+
+/// Whether a transaction has ended with an earlier statement.
+pub fn is_aborted(error: &Error) -> bool {
+    matches!(error, Error::Failed(cause) if cause.to_string().contains("SQLSTATE 25P02"))
 }
 
 #[cfg(test)]

@@ -132,8 +132,6 @@ pub struct Table {
     pub load: String,
     /// The places of keys that exist.
     pub existing: String,
-    /// Children of one parent; only useful for a child collection.
-    pub of_parent: String,
     /// The newest children of each of some parents.
     pub newest_of_parents: String,
 }
@@ -255,9 +253,6 @@ fn table(schema: &Schema, collection: &Collection, stored: &Stored) -> Table {
         existing: format!(
             "SELECT p.place FROM unnest($1::{keys}, $2::bigint[], $3::bigint[]) \
              p(key, scope, place) JOIN {name} t ON {key} = p.key AND t.scope = p.scope"
-        ),
-        of_parent: format!(
-            "SELECT {select}, t.parent FROM {name} t WHERE t.parent = $1 AND t.scope = $2 LIMIT $3"
         ),
         newest_of_parents: format!(
             "SELECT {select}, t.parent FROM unnest($1::text[]) WITH ORDINALITY p(value, key) \

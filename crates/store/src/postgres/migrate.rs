@@ -458,7 +458,7 @@ impl Target for PostgresTarget {
         }
         let edition = ServedSchema { text: Some(meta.schema_text.clone()), ..Default::default() };
         let options = Options { edition, ..Options::default() };
-        upgrade::apply(session, None, &contents.versions, &options)?;
+        upgrade::apply(session, None, &contents.versions, &options, &locks)?;
         let key: String = meta.cursor_key.iter().map(|byte| format!("{byte:02x}")).collect();
         session.run_long(async {
             let set = async |name: &str, value: &str| upgrade::set_value(client, name, value).await;

@@ -368,10 +368,17 @@ impl Log for PostgresStore {
         let read = move |client: Arc<Client>| async move {
             log::events(&client, scope, after, max, bytes).await
         };
-        if max > crate::EVENTS_INLINE {
-            return Box::pin(self.pool.long(scope.map_or(Tenant::Service, Tenant::from), read));
-        }
-        Box::pin(self.pool.short(read))
+        Box::pin(async move {
+            if max > crate::EVENTS_INLINE {
+                let tenant = scope.map_or(Tenant::Service, Tenant::from);
+                match self.pool.long(tenant, read).await {
+                    // A damaged event has ended the transaction. Without one, it is left out.
+                    Err(error) if connect::is_aborted(&error) => {}
+                    done => return done,
+                }
+            }
+            self.pool.short(read).await
+        })
     }
 
     fn position(&self) -> tokio_watch::Receiver<i64> {

@@ -2,7 +2,7 @@
 //! tables, and reads the first values from them. `upgrade` applies a schema. Runs on a thread of
 //! its own, which waits for the server.
 
-use super::connect::{Address, Cells, Client};
+use super::connect::{Address, Cells, Client, REPLICA, setting_text};
 use super::param::params;
 use super::session::Session;
 use super::shared::Locks;
@@ -58,7 +58,7 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
         (None, Role::Tool) => {
             return Err(refused(address, "has no tables yet: start `restive serve` first"));
         }
-        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options)?,
+        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options, &locks)?,
     };
     let (epoch, timeline) = session.run_long(epoch(client, options.role))?;
     // Of the tables as this node knows them: after COMMIT, another one may change both.
@@ -149,8 +149,7 @@ pub async fn probe(address: &Address, client: &Client) -> Result<String, Error> 
         return Err(refused(address, &reason));
     }
     if row.cell(6)? {
-        let reason = "is a read-only replica. Give the address of the primary";
-        return Err(refused(address, reason));
+        return Err(refused(address, REPLICA));
     }
     let user: String = row.cell(4)?;
     let Some(schema) = row.cell::<Option<String>>(2)? else {
@@ -188,12 +187,7 @@ async fn probe_settings(address: &Address, client: &Client, user: &str) -> Resul
         let row = client.row("SELECT current_setting($1)", params![name]).await?;
         let now: String = row.map_or(Ok(String::new()), |row| row.cell(0))?;
         if !fitting.contains(&&*now) {
-            let needed = fitting[0];
-            let reason = format!(
-                "has `{name}` set to `{now}` for `{user}`, with which writes would fail or be \
-                 lost. Run: ALTER ROLE {user} SET {name} = '{needed}'"
-            );
-            return Err(refused(address, &reason));
+            return Err(refused(address, &setting_text(name, &now, fitting[0], user)));
         }
     }
     Ok(())
@@ -267,26 +261,31 @@ impl Locks {
     }
 }
 
-/// Begins the transaction that looks at the tables. A server changes them in it: no other node
-/// does, and none writes. A tool has no lock, so it sees everything as it was at one moment.
+/// Begins the transaction that looks at the tables. No other server changes them meanwhile. A tool
+/// has no lock, so it sees everything as it was at one moment.
 pub async fn begin(client: &Client, locks: &Locks, role: Role) -> Result<(), Error> {
     client.batch(BEGIN).await?;
-    if role == Role::Tool {
-        client.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await?;
-    } else {
-        let (upgrade, log) = (locks.upgrade, locks.log);
-        let sql =
-            format!("SELECT pg_advisory_xact_lock({upgrade}); SELECT pg_advisory_xact_lock({log})");
-        client.batch(&sql).await.map_err(|error| match error {
-            Error::Busy => Error::Refused(vec![
-                "another server brings the tables to a schema, or `restive migrate` moves them: \
-                 start again when it has ended"
-                    .to_owned(),
-            ]),
-            other => other,
-        })?;
+    match role {
+        Role::Server => lock(client, locks.upgrade).await,
+        Role::Tool => client.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").await,
     }
-    Ok(())
+}
+
+/// From now on, until the transaction ends, no node writes.
+pub async fn lock_log(client: &Client, locks: &Locks) -> Result<(), Error> {
+    lock(client, locks.log).await
+}
+
+async fn lock(client: &Client, key: i64) -> Result<(), Error> {
+    let sql = format!("SELECT pg_advisory_xact_lock({key})");
+    client.batch(&sql).await.map_err(|error| match error {
+        Error::Busy => Error::Refused(vec![
+            "another server brings the tables to a schema, or `restive migrate` moves them: start \
+             again when it has ended"
+                .to_owned(),
+        ]),
+        other => other,
+    })
 }
 
 /// Tells our tables from none and from foreign ones, before anything is written.

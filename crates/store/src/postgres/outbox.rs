@@ -11,7 +11,6 @@ use crate::outbox::{
 };
 use crate::{Error, event_bytes};
 use model::Timestamp;
-use std::collections::HashMap;
 use tokio_postgres::Row;
 
 /// The row of `positions` for every endpoint without a row of its own. Row numbers of
@@ -82,11 +81,11 @@ const WAITING: &str = "SELECT e.endpoint, l.created FROM unnest($1::bigint[]) WI
 const NEWEST_RETRY: &str = "SELECT max(updated) FROM deliveries WHERE status = 0";
 /// Those asked for come before everything that is due by itself.
 const DUE_ASKED: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
-    FROM deliveries d WHERE d.endpoint = $1 AND d.status = 0 AND d.manual > 0 \
-    ORDER BY d.next LIMIT $2";
+    FROM deliveries d WHERE d.endpoint = $1 AND d.status = 0 AND d.manual > 0 AND \
+    d.n <> ALL($2) ORDER BY d.next LIMIT $3";
 const DUE: &str = "SELECT d.n, d.id, d.event, d.status, d.attempts, d.next, d.manual \
-    FROM deliveries d WHERE d.endpoint = $1 AND d.status = 0 AND \
-    d.next <= $2 AND d.manual = 0 ORDER BY d.next LIMIT $3";
+    FROM deliveries d WHERE d.endpoint = $1 AND d.status = 0 AND d.manual = 0 AND \
+    d.n <> ALL($2) AND d.next <= $4 ORDER BY d.next LIMIT $3";
 const NEXT: &str = "SELECT min(next) FROM deliveries WHERE endpoint = $1 AND status = 0 \
     AND next > $2";
 const PENDING_RETRIES: &str = "SELECT e.record, e.seq FROM deliveries d \
@@ -230,36 +229,44 @@ pub async fn retries(
     max: usize,
     bytes: usize,
 ) -> Result<Retries, Error> {
-    let mut rows = client.query(DUE_ASKED, params![endpoint, max as i64]).await?;
-    let most = max.saturating_sub(rows.len()) as i64;
-    rows.extend(client.query(DUE, params![endpoint, now.0, most]).await?);
-    let (mut due, mut left) = (Vec::new(), bytes);
-    let deliveries: Vec<(Delivery, i64)> = rows
-        .iter()
-        .map(|row| Ok((delivery_of(row)?, row.cell(6)?)))
-        .collect::<Result<_, Error>>()?;
-    // A few events at a time: they may be large.
-    for part in deliveries.chunks(64) {
-        let seqs = part.iter().map(|(delivery, _)| delivery.event).collect();
-        let events = log::these(client, seqs).await?;
-        let mut events: HashMap<i64, _> =
-            events.into_iter().map(|event| (event.seq, event)).collect();
-        for (delivery, asked) in part {
+    let (mut due, mut left, mut handled) = (Vec::new(), bytes, Vec::new());
+    loop {
+        let most = max - due.len();
+        let rows = due_rows(client, (endpoint, now), most, &handled).await?;
+        let seqs: Vec<i64> = rows.iter().map(|(delivery, _)| delivery.event).collect();
+        let (mut events, reached) = log::these(client, &seqs, left, due.is_empty()).await?;
+        let (is_last, is_full) = (rows.len() < most, reached < rows.len());
+        for (delivery, asked) in rows.into_iter().take(reached) {
+            handled.push(delivery.number);
+            // Those without a readable event take the place of no other.
             let Some(event) = events.remove(&delivery.event) else { continue };
-            let weight = event_bytes(&event);
-            if weight > left && !due.is_empty() {
-                return Ok(Retries { due, next: Some(now) });
-            }
-            left = left.saturating_sub(weight);
-            due.push(Retry { delivery: delivery.clone(), asked: *asked, event });
+            left = left.saturating_sub(event_bytes(&event));
+            due.push(Retry { delivery, asked, event });
         }
-    }
-    if due.len() >= max {
-        return Ok(Retries { due, next: Some(now) });
+        if due.len() >= max || is_full && !due.is_empty() {
+            return Ok(Retries { due, next: Some(now) });
+        }
+        if is_last && !is_full {
+            break;
+        }
     }
     let next = client.row(NEXT, params![endpoint, now.0]).await?;
     let next: Option<i64> = next.map_or(Ok(None), |row| row.cell(0))?;
     Ok(Retries { due, next: next.map(Timestamp) })
+}
+
+/// Deliveries that are due, but for some, each with the number of requests to try it again.
+async fn due_rows(
+    client: &Client,
+    (endpoint, now): (i64, Timestamp),
+    most: usize,
+    but: &[i64],
+) -> Result<Vec<(Delivery, i64)>, Error> {
+    let asked = params![endpoint, but.to_vec(), most as i64];
+    let mut rows = client.query(DUE_ASKED, asked).await?;
+    let most = most.saturating_sub(rows.len()) as i64;
+    rows.extend(client.query(DUE, params![endpoint, but.to_vec(), most, now.0]).await?);
+    rows.iter().map(|row| Ok((delivery_of(row)?, row.cell(6)?))).collect()
 }
 
 pub async fn deliveries(

@@ -7,6 +7,7 @@ use super::layout::{self, Source, Table};
 use super::param::{Param, params};
 use super::shared::Shared;
 use super::views;
+use crate::commit::{By, Dependent, Dependents};
 use crate::{Child, Error};
 use model::record;
 use model::{Collection, CollectionIx, Record, Scope, Timestamp};
@@ -134,6 +135,52 @@ pub async fn children(
     let all = read_within(client, table, collection, statement, max_bytes).await?;
     let child = |(record, row): (Record, Row)| Ok(Child { parent: row.cell(table.width)?, record });
     all.ok_or(Error::TooLarge)?.into_iter().map(child).collect()
+}
+
+/// Records that depend on one record, as many as are wanted. All nodes wait for a delete, so the
+/// database sends no text behind the one that reaches the limit of bytes.
+pub async fn dependents(
+    client: &Client,
+    shared: &Shared,
+    wanted: &Dependents<'_>,
+) -> Result<Vec<Dependent>, Error> {
+    let Dependents { scope, collection: ix, by, max, bytes, except } = *wanted;
+    let (table, collection) = (&shared.tables[ix], &shared.schema.collections[ix]);
+    let (column, id) = match by {
+        By::Parent(id) => ("parent", id),
+        By::Field(place, id) => {
+            let column = table.columns.iter().find(|column| column.place == place);
+            let Some(column) = column else { return Ok(Vec::new()) };
+            (column.name.as_str(), id)
+        }
+    };
+    let sql = format!(
+        "SELECT {}, t.parent FROM {} t WHERE t.{column} = $1 AND t.scope = $2 AND \
+         t.n <> ALL($3) LIMIT $4",
+        table.select, table.name
+    );
+    let except = except.iter().filter(|(collection, _)| *collection == ix);
+    let except: Vec<i64> = except.map(|(_, number)| *number).collect();
+    let values = params![id, scope.0, except, i64::try_from(max).unwrap_or(i64::MAX)];
+    let (texts, mut limit) = (Record::texts(table), bytes);
+    loop {
+        let (rows, more) = bounded::first(client, texts, (&sql, values), (limit, End::At)).await?;
+        let (mut found, mut read) = (Vec::with_capacity(rows.len()), 0);
+        for row in &rows {
+            if read >= bytes {
+                break;
+            }
+            let record = record_of(row, table, collection)?;
+            let dependent = Dependent { parent: row.cell(table.width)?, record };
+            read += dependent.bytes();
+            found.push(dependent);
+        }
+        if !more || read >= bytes {
+            return Ok(found);
+        }
+        // Texts of an older shape may have become shorter.
+        limit = limit.max(1).saturating_mul(4);
+    }
 }
 
 /// A key by the value of a column that has an index without the scope.

@@ -173,6 +173,7 @@ impl Pool {
             match done {
                 Err(error) if is_lost(&error) => {
                     self.drop_shared(&client).await;
+                    self.sessions.forget_idle();
                     if last {
                         return Err(error);
                     }

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::write::{self, Changes};
 use super::{cluster, erasure, shortened, views};
 use crate::Error;
-use crate::commit::{By, Claim, Dependent, Dependents, Effect, Facts, Limit, Needs, Rows, Written};
+use crate::commit::{Claim, Dependent, Dependents, Effect, Facts, Limit, Needs, Rows, Written};
 use crate::idempotency::NewRow;
 use model::record::Scalar;
 use model::write::LeaseNumber;
@@ -434,36 +434,8 @@ impl Rows for PostgresRows<'_> {
     }
 
     fn dependents(&mut self, wanted: &Dependents<'_>) -> Result<Vec<Dependent>, Error> {
-        let Dependents { scope, collection: ix, by, max, bytes, except } = *wanted;
-        let (table, collection) = (&self.shared.tables[ix], &self.shared.schema.collections[ix]);
-        let sql = match by {
-            By::Parent(_) => table.of_parent.clone(),
-            By::Field(place, _) => {
-                let column = table.columns.iter().find(|column| column.place == place);
-                let Some(column) = column else { return Ok(Vec::new()) };
-                format!(
-                    "SELECT {}, t.parent FROM {} t WHERE t.{} = $1 AND t.scope = $2 LIMIT $3",
-                    table.select, table.name, column.name
-                )
-            }
-        };
-        let (By::Parent(id) | By::Field(_, id)) = by;
-        let most = i64::try_from(max.saturating_add(except.len())).unwrap_or(i64::MAX);
         let client = self.client()?;
-        let rows = self.session.run(client.query(&sql, params![id, scope.0, most]))?;
-        let (mut found, mut read) = (Vec::new(), 0);
-        for row in &rows {
-            if found.len() >= max || read >= bytes {
-                break;
-            }
-            if except.contains(&(ix, row.cell(0)?)) {
-                continue;
-            }
-            let record = read::record_of(row, table, collection)?;
-            read += record.body.len();
-            found.push(Dependent { parent: row.cell(table.width)?, record });
-        }
-        Ok(found)
+        self.session.run(read::dependents(client, self.shared, wanted))
     }
 
     fn record(

@@ -57,6 +57,12 @@ impl Sessions {
         }
     }
 
+    /// Forgets those that nobody uses. Behind a pooler, they lead to another server after a
+    /// failover, and nobody has asked it yet whether it is the primary.
+    pub fn forget_idle(&self) {
+        self.idle.lock().clear();
+    }
+
     /// A new one.
     pub async fn connect(self: &Arc<Sessions>) -> Result<Arc<Client>, Error> {
         self.may_connect()?;

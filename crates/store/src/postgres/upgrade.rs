@@ -5,15 +5,17 @@ use super::connect::{Cells, Client};
 use super::layout::{self, Table, column_name, column_type, quote, table_name};
 use super::param::{Param, params};
 use super::session::Session;
-use super::{idempotency, search, timers, usage};
+use super::shared::Locks;
+use super::{idempotency, open, search, timers, usage};
 use crate::Error;
 use crate::options::Options;
 use crate::upgrade::{self, EXAMPLES, EventTexts, ResponseTexts, Rewritten, Row, Tables};
-use model::evolve::{Accept, Stored, evolve};
+use model::evolve::{Accept, Plan, Step, Stored, evolve};
 use model::record::{Fields, Scalar, parse_object};
 use model::version::Versions;
 use model::{Collection, CollectionIx, Schema, Scope, Timestamp};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,9 +40,12 @@ const INDEXES: &str = "SELECT c.relname::text, i.indisunique OR (m.amname = 'btr
     JOIN pg_class t ON t.oid = i.indrelid \
     JOIN pg_namespace s ON s.oid = t.relnamespace \
     WHERE t.relname = $1 AND s.nspname = current_schema() AND NOT i.indisprimary";
-/// How long the removal of an index that refuses values waits for readers of its table, and how
-/// long that of all others does together.
-const DROP_WAIT: Duration = Duration::from_secs(3);
+/// How long a start waits for readers of a table that it must change, or whose index that refuses
+/// values it must remove, and how long it does for those of all other indexes together.
+const READERS_WAIT: Duration = Duration::from_secs(3);
+/// Of that, how long it waits for the first time. Each further time is twice as long: what comes
+/// behind waits for it, and that may be a write for which all nodes wait.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// And each one, even if the others have waited so long.
 const LEAST_WAIT: Duration = Duration::from_millis(50);
 
@@ -52,12 +57,14 @@ pub async fn set_value(client: &Client, name: &str, value: &str) -> Result<(), E
     client.execute(SET_VALUE, params![name, value]).await.map(drop)
 }
 
-/// Brings the tables to a schema, inside the open transaction of the session.
+/// Brings the tables to a schema, inside the open transaction of the session. Takes the lock of the
+/// log when it is known that the tables can be changed.
 pub fn apply(
     session: &Session,
     stored: Option<Stored>,
     versions: &Versions,
     options: &Options,
+    locks: &Locks,
 ) -> Result<Stored, Error> {
     let edition = &options.edition;
     let schema = &**versions.kept();
@@ -80,6 +87,10 @@ pub fn apply(
         None => Vec::new(),
     };
     let plan = plan.map_err(Error::Refused)?;
+    if let Some(stored) = &stored {
+        check_readers(&work, stored, &plan)?;
+    }
+    work.run(open::lock_log(work.client()?, locks))?;
     if stored.is_none() {
         create_base(&work, (options.clock)())?;
     }
@@ -170,14 +181,10 @@ fn create_base(work: &Work<'_>, now: Timestamp) -> Result<(), Error> {
 /// Creates the indexes that are missing. Returns those that are not needed any more.
 fn create_indexes(work: &Work<'_>, ix: CollectionIx) -> Result<Vec<FoundIndex>, Error> {
     let wanted = layout::indexes(work.schema, ix);
-    let collection = &work.schema.collections[ix];
-    if collection.is_view() {
+    if work.schema.collections[ix].is_view() {
         return Ok(Vec::new());
     }
-    let there = work.indexes_of(collection)?;
-    let is_wanted = |found: &FoundIndex| wanted.iter().any(|one| one.name == found.name);
-    let (there, unneeded): (Vec<_>, Vec<_>) = there.into_iter().partition(is_wanted);
-    check_reads(work, &work.tables[ix].name, &unneeded)?;
+    let (there, unneeded) = work.sorted_indexes(ix)?;
     let is_there = |name: &String| there.iter().any(|one| one.name == *name);
     let missing = || wanted.iter().filter(|index| !is_there(&index.name));
     for index in missing() {
@@ -202,8 +209,8 @@ fn drop_indexes(work: &Work<'_>, mut unneeded: Vec<FoundIndex>) -> Result<(), Er
     let began = Instant::now();
     for index in &unneeded {
         let left = match index.refuses_values {
-            true => DROP_WAIT,
-            false => DROP_WAIT.saturating_sub(began.elapsed()).max(LEAST_WAIT),
+            true => READERS_WAIT,
+            false => READERS_WAIT.saturating_sub(began.elapsed()).max(LEAST_WAIT),
         };
         let left = left.as_millis();
         work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{left}ms'"))?;
@@ -221,17 +228,71 @@ fn drop_indexes(work: &Work<'_>, mut unneeded: Vec<FoundIndex>) -> Result<(), Er
     work.batch("SET LOCAL lock_timeout = '60s'")
 }
 
-/// Refuses the start before the indexes are made, which may take long, rather than afterwards.
-fn check_reads(work: &Work<'_>, table: &str, unneeded: &[FoundIndex]) -> Result<(), Error> {
-    let Some(index) = unneeded.iter().find(|index| index.refuses_values) else { return Ok(()) };
-    let limit = DROP_WAIT.as_millis();
-    work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{limit}ms'"))?;
-    match work.batch(&format!("LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")) {
-        // Given back: the others may read the table meanwhile.
-        Ok(()) => work.batch("ROLLBACK TO before; RELEASE before"),
-        Err(Error::Busy) => Err(index.is_read()),
-        Err(error) => Err(error),
+/// Refuses a start that must change a table which another session reads: before any node waits for
+/// it, and before work that may take long.
+fn check_readers(work: &Work<'_>, stored: &Stored, plan: &Plan) -> Result<(), Error> {
+    let is_stored = |name: &str| stored.collections.iter().any(|known| known.name == name);
+    let collections = &work.schema.collections;
+    // Each with the reason why it must not be read.
+    let mut tables = BTreeMap::new();
+    for (ix, collection) in collections.iter().enumerate() {
+        if collection.is_view() || !is_stored(&collection.name) {
+            continue;
+        }
+        let (_, unneeded) = work.sorted_indexes(ix)?;
+        if let Some(index) = unneeded.iter().find(|index| index.refuses_values) {
+            tables.insert(table_name(&collection.name), index.is_read());
+        }
     }
+    for step in plan.steps.iter().filter(|_| *stored != plan.stored) {
+        let name = match step {
+            Step::AddColumn { collection: ix, .. }
+            | Step::DropColumn { collection: ix, .. }
+            | Step::Rewrite(ix) => &collections[*ix].name,
+            Step::Delete(name) => name,
+            _ => continue,
+        };
+        if is_stored(name) {
+            let name = table_name(name);
+            tables.insert(name.clone(), is_read(&name));
+        }
+    }
+    for (table, refusal) in tables {
+        if !may_change(work, &table)? {
+            return Err(refusal);
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody reads a table for longer than a start waits.
+fn may_change(work: &Work<'_>, table: &str) -> Result<bool, Error> {
+    let (mut wait, mut waited) = (FIRST_WAIT, Duration::ZERO);
+    while waited < READERS_WAIT {
+        let limit = wait.as_millis();
+        work.batch(&format!("SAVEPOINT before; SET LOCAL lock_timeout = '{limit}ms'"))?;
+        let locked = work.batch(&format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", quote(table)));
+        match locked {
+            // Given back: the others may read the table meanwhile.
+            Ok(()) | Err(Error::Busy) => work.batch("ROLLBACK TO before; RELEASE before")?,
+            Err(error) => return Err(error),
+        }
+        if locked.is_ok() {
+            return Ok(true);
+        }
+        // waits for: those who came behind
+        std::thread::sleep(FIRST_WAIT);
+        waited += wait;
+        wait *= 2;
+    }
+    Ok(false)
+}
+
+fn is_read(table: &str) -> Error {
+    Error::Refused(vec![format!(
+        "the table {table} must be changed, but another session reads it, as pg_dump does: start \
+         again when that has ended"
+    )])
 }
 
 /// An index of a table.
@@ -294,6 +355,29 @@ impl Work<'_> {
             .iter()
             .map(|row| Ok(FoundIndex { name: row.cell(0)?, refuses_values: row.cell(1)? }));
         found.collect()
+    }
+
+    /// Those that the schema wants, and those that it does not.
+    fn sorted_indexes(
+        &self,
+        ix: CollectionIx,
+    ) -> Result<(Vec<FoundIndex>, Vec<FoundIndex>), Error> {
+        let wanted = layout::indexes(self.schema, ix);
+        let is_wanted = |found: &FoundIndex| wanted.iter().any(|one| one.name == found.name);
+        let found = self.indexes_of(&self.schema.collections[ix])?;
+        Ok(found.into_iter().partition(is_wanted))
+    }
+
+    /// Changes a table, for which nobody may read it. All nodes wait for this.
+    fn alter(&self, table: &str, sql: &str) -> Result<(), Error> {
+        let limit = READERS_WAIT.as_millis();
+        let altered = self.batch(&format!(
+            "SET LOCAL lock_timeout = '{limit}ms'; {sql}; SET LOCAL lock_timeout = '60s'"
+        ));
+        altered.map_err(|error| match error {
+            Error::Busy => is_read(table),
+            other => other,
+        })
     }
 
     fn set_words(&self, ix: CollectionIx, number: i64, fields: &Fields) -> Result<(), Error> {
@@ -372,20 +456,22 @@ impl Tables for Work<'_> {
     }
 
     fn drop(&self, name: &str) -> Result<(), Error> {
-        self.batch(&format!("DROP TABLE {}", quote(&table_name(name))))
+        let table = table_name(name);
+        self.alter(&table, &format!("DROP TABLE {}", quote(&table)))
     }
 
     fn add_column(&self, collection: CollectionIx, field: &str) -> Result<(), Error> {
         let (declared, table) = self.collection(collection);
         let Some(field) = declared.field(field) else { return Ok(()) };
         let (column, kind) = (column_name(&field.name), column_type(&field.kind));
-        self.batch(&format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))
+        self.alter(&table, &format!("ALTER TABLE {table} ADD COLUMN {column} {kind}"))
     }
 
     fn drop_column(&self, collection: CollectionIx, field: &str) -> Result<(), Error> {
         // The indexes that name it go with it.
         let (_, table) = self.collection(collection);
-        self.batch(&format!("ALTER TABLE {table} DROP COLUMN {}", column_name(field)))
+        let column = column_name(field);
+        self.alter(&table, &format!("ALTER TABLE {table} DROP COLUMN {column}"))
     }
 
     fn set_column(
@@ -432,14 +518,14 @@ impl Tables for Work<'_> {
         // Values that are unique in the end need not be so on the way. The indexes are made again
         // afterwards.
         for index in self.indexes_of(declared)? {
-            self.batch(&format!("DROP INDEX {}", quote(&index.name)))?;
+            self.alter(&table, &format!("DROP INDEX {}", quote(&index.name)))?;
         }
         let sql = "SELECT column_name::text FROM information_schema.columns WHERE \
                    table_schema = current_schema() AND table_name = $1 AND \
                    column_name LIKE 'f\\_%'";
         for row in self.query(sql, params![table_name(&declared.name)])? {
             let name: String = row.cell(0)?;
-            self.batch(&format!("ALTER TABLE {table} DROP COLUMN {}", quote(&name)))?;
+            self.alter(&table, &format!("ALTER TABLE {table} DROP COLUMN {}", quote(&name)))?;
         }
         for field in declared.columns() {
             self.add_column(collection, &field.name)?;

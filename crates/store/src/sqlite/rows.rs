@@ -156,8 +156,9 @@ impl SqliteRows<'_> {
                 continue;
             }
             let record = read::record_of(row, table, collection)?;
-            read += record.body.len();
-            found.push(Dependent { parent: row.get(table.width)?, record });
+            let dependent = Dependent { parent: row.get(table.width)?, record };
+            read += dependent.bytes();
+            found.push(dependent);
         }
         Ok(found)
     }

@@ -1,6 +1,13 @@
 //! What several nodes on one database do together, and what a node does about a database that
 //! fails.
 
+mod damaged;
+mod large;
+mod standby;
+mod starts;
+pub mod wire;
+
+use self::wire::Wire;
 use crate::postgres::Place;
 use crate::support::*;
 use model::record::Fields;
@@ -310,39 +317,6 @@ async fn lost_connections_lose_and_double_nothing() {
     }
 }
 
-/// Between a node and its database; cuts the node's connections, so that the server does not learn
-/// of it before it has finished its statement.
-pub struct Wire {
-    pub address: std::net::SocketAddr,
-    pub cut: tokio::sync::watch::Sender<()>,
-}
-
-impl Wire {
-    pub fn to(target: String) -> Wire {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, cut) = (listener.local_addr().unwrap(), tokio::sync::watch::Sender::new(()));
-        let cuts = cut.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let server = std::net::TcpStream::connect(&target).unwrap();
-                for (from, to) in [(&client, &server), (&server, &client)] {
-                    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-                }
-                let mut cut = cuts.subscribe();
-                std::thread::spawn(move || {
-                    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-                    let _ = runtime.block_on(cut.changed());
-                    for stream in [client, server] {
-                        let _ = stream.shutdown(std::net::Shutdown::Both);
-                    }
-                });
-            }
-        });
-        Wire { address, cut }
-    }
-}
-
 /// The transaction makes the row that says that it was committed: while it is about to end, nobody
 /// else sees that row.
 #[tokio::test]
@@ -363,7 +337,7 @@ async fn the_first_commit_of_a_node_without_an_answer_is_found_and_not_repeated(
     let server = format!("{host}:{port}");
     let wire = Wire::to(server.clone());
     let (direct, name) = (place.url.clone(), format!("restive_first_{}", std::process::id()));
-    place.url = place.url.replace(&server, &wire.address.to_string());
+    place.url = place.url.replace(&server, &wire.address());
     place.url.push_str(&format!("&application_name={name}"));
     place.run("DELETE FROM writers");
     let node = place.open(schema(), None).unwrap();
@@ -391,7 +365,7 @@ async fn the_first_commit_of_a_node_without_an_answer_is_found_and_not_repeated(
         }
     };
     within(until(1)).await;
-    wire.cut.send_replace(());
+    wire.cut();
     // The node looks what became of it, on another connection.
     within(until(2)).await;
     holder.batch(&format!("SELECT pg_advisory_unlock({held})")).await.unwrap();
@@ -504,7 +478,14 @@ impl Pooler {
     }
 
     fn with(place: &Place, pool: &str) -> Pooler {
-        let (user, password, host, port, database, schema) = place.parts();
+        let (_, _, host, port, ..) = place.parts();
+        Pooler::to(place, &format!("{host}:{port}"), pool)
+    }
+
+    /// The same, of another way to the server.
+    fn to(place: &Place, server: &str, pool: &str) -> Pooler {
+        let (user, password, _, _, database, schema) = place.parts();
+        let (host, port) = server.split_once(':').unwrap();
         let folder = tempfile::tempdir().unwrap();
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let listen = free.local_addr().unwrap().port();

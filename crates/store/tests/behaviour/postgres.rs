@@ -49,15 +49,15 @@ impl Place {
     /// Opens it with sessions of a name.
     pub fn open_as(&self, name: &str, schema: Schema) -> Result<Bed, store::Error> {
         let address = Address::parse(&format!("{}&application_name={name}", self.url))?;
-        self.open_at(&address, schema, None)
+        Place::open_at(&address, schema, None)
     }
 
     pub fn open(&self, schema: Schema, text: Option<&str>) -> Result<Bed, store::Error> {
-        self.open_at(&self.address(), schema, text)
+        Place::open_at(&self.address(), schema, text)
     }
 
-    fn open_at(
-        &self,
+    /// Opens what is at an address.
+    pub fn open_at(
         address: &Address,
         schema: Schema,
         text: Option<&str>,

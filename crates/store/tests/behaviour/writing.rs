@@ -2,7 +2,8 @@
 //! COMMIT that got no answer.
 
 use crate::deliveries::{outcome, settle};
-use crate::nodes::{Wire, within};
+use crate::nodes::wire::Wire;
+use crate::nodes::within;
 use crate::postgres::Place;
 use crate::support::*;
 use model::schema::Kind;
@@ -165,7 +166,7 @@ async fn a_node_writes_again_after_a_look_for_a_lost_commit_has_failed() {
     let server = format!("{host}:{port}");
     let wire = Wire::to(server.clone());
     let direct = place.url.clone();
-    place.url = place.url.replace(&server, &wire.address.to_string());
+    place.url = place.url.replace(&server, &wire.address());
     let node = place.open(schema(), None).unwrap();
     place.url = direct;
     node.put(book("before", json!(1))).await;
@@ -183,7 +184,7 @@ async fn a_node_writes_again_after_a_look_for_a_lost_commit_has_failed() {
     let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND \
                  query = 'BEGIN; UPDATE writers SET seen = seen'";
     until(&place, waits).await;
-    wire.cut.send_replace(());
+    wire.cut();
     holder.batch("ROLLBACK").await.unwrap();
     let locker = within(locking).await.unwrap();
     let lost = within(writing).await.unwrap();

@@ -234,6 +234,38 @@ async fn one_account_with_many_users_delays_nobody() {
     one.stop().await;
 }
 
+#[tokio::test]
+async fn many_users_of_a_dead_node_leave_without_delaying_budgets() {
+    const USERS: usize = 60_000;
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    two.set_present(HERE, "ann", here(1));
+    assert_eq!(online(&two, HERE).await.len(), 1);
+    let users = format!(
+        "INSERT INTO restive_presence SELECT 8, 'user' || n, p.node, 1, 5 \
+         FROM restive_presence p, generate_series(1, {USERS}) n"
+    );
+    bed.client.batch(&users).await.unwrap();
+    two.crash();
+    let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
+    for window in 0.. {
+        let asked = Instant::now();
+        let (key, length) = ("key_1".to_owned(), Duration::from_secs(60));
+        let request = BudgetRequest { key, window, length, limit: 1000, wanted: 7 };
+        assert_eq!(one.take_budget(request).await.unwrap().granted, 7);
+        slowest = slowest.max(asked.elapsed());
+        let left = bed.client.query("SELECT count(*) FROM restive_presence", &[]).await.unwrap();
+        if left[0].get::<_, i64>(0) == 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "they leave");
+        // waits for: the next look
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(slowest < Duration::from_millis(300), "{slowest:?}");
+    one.stop().await;
+}
+
 /// The next messages that a node receives.
 async fn first(node: &PostgresCluster) -> Vec<Relayed> {
     timeout(2 * LEASE, node.relayed()).await.expect("a message arrives")

@@ -138,8 +138,9 @@ const PUT: &str = "INSERT INTO restive_presence (scope, name, node, connections,
 const REMOVE: &str = "DELETE FROM restive_presence p \
     USING unnest($2::bigint[], $3::text[]) k (scope, name) \
     WHERE p.node = $1 AND p.scope = k.scope AND p.name = k.name";
-const REAP: &str = "DELETE FROM restive_presence p WHERE NOT EXISTS \
-    (SELECT 1 FROM restive_nodes n WHERE n.node = p.node) RETURNING p.scope, p.name";
+const REAP: &str = "DELETE FROM restive_presence WHERE ctid = ANY(ARRAY(SELECT p.ctid \
+    FROM restive_presence p WHERE NOT EXISTS (SELECT 1 FROM restive_nodes n \
+    WHERE n.node = p.node) LIMIT $1)) RETURNING scope, name";
 const LIST: &str = "SELECT p.name, sum(p.connections)::bigint, min(p.since), \
     (count(*) OVER ())::bigint FROM restive_presence p \
     JOIN restive_nodes n ON n.node = p.node AND n.until > clock_timestamp() \
@@ -208,16 +209,17 @@ async fn write(
     Ok(differences(keys.into_iter().cloned(), &before, &after))
 }
 
-/// Removes the users of nodes that are gone.
-pub async fn reap(shared: &Shared, session: &Session) -> Result<(), Error> {
+/// Removes some users of nodes that are gone; true when more may be left.
+pub async fn reap(shared: &Shared, session: &Session) -> Result<bool, Error> {
     begin(session).await?;
-    let rows = session.client.query(REAP, params![]).await?;
+    let max = i64::try_from(BATCH).unwrap_or(i64::MAX);
+    let rows = session.client.query(REAP, params![max]).await?;
     let before: BTreeSet<Key> = rows.iter().map(key).collect::<Result<_, Error>>()?;
     let keys: Vec<&Key> = before.iter().collect();
     let after = known(session, &keys).await?;
     session.client.batch("COMMIT").await?;
     announce(shared, differences(before.iter().cloned(), &before, &after));
-    Ok(())
+    Ok(rows.len() == BATCH)
 }
 
 async fn known(session: &Session, keys: &[&Key]) -> Result<BTreeSet<Key>, Error> {

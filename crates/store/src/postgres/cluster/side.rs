@@ -156,9 +156,12 @@ impl Side {
         }
         holds::release(&self.shared, &self.session).await?;
         let reaped = self.shared.reaped.load(Relaxed);
+        let mut left = false;
         if reaped != self.reaped {
-            presence::reap(&self.shared, &self.session).await?;
-            self.reaped = reaped;
+            left = presence::reap(&self.shared, &self.session).await?;
+            if !left {
+                self.reaped = reaped;
+            }
         }
         if self.shared.presence.has_news() {
             presence::flush(&self.shared, &self.session).await?;
@@ -169,7 +172,8 @@ impl Side {
                 false => drop(answer.send(Ok(()))),
             }
         }
-        let (node, mut left) = (self.shared.node.load(Relaxed), self.shared.presence.has_news());
+        left |= self.shared.presence.has_news();
+        let node = self.shared.node.load(Relaxed);
         if self.shared.is_alone() {
             self.shared.outbox.forget(self.shared.settings.heartbeat + UNKNOWN);
         } else {

@@ -74,7 +74,7 @@ pub async fn serve(
             }
             find(services, &identity).await?.body
         }
-        _ => usage(services, &identity),
+        _ => usage(services, &identity).await?,
     };
     Ok(respond::no_store(Reply::json(StatusCode::OK, text)))
 }
@@ -163,11 +163,13 @@ fn gone() -> Problem {
 
 /// The number of requests of the account by version, by deprecated collection and by deprecated
 /// field.
-fn usage(services: &Services, identity: &Identity) -> String {
-    let account = &identity.account;
+async fn usage(services: &Services, identity: &Identity) -> Result<String, Failure> {
+    let (account, store) = (&identity.account, &*services.store);
+    let cluster = &*services.handlers.cluster;
+    let used = services.usages.shown(&identity.caller.account, store, cluster).await?;
     let (mut versions, mut collections, mut fields) = (Vec::new(), Vec::new(), Vec::new());
     for (place, subject) in services.usages.subjects().iter().enumerate() {
-        let (requests, last) = account.usage.of(place);
+        let (requests, last) = used.of(place);
         let deprecation = subject.deprecated.clone().unwrap_or_default();
         let (list, mut shown) = match &subject.kind {
             SubjectKind::Version(date) => {
@@ -197,5 +199,5 @@ fn usage(services: &Services, identity: &Identity) -> String {
         "deprecated_fields": fields,
         "since": services.usages.since().to_iso(),
     });
-    list.to_string()
+    Ok(list.to_string())
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 use store::Upkeep;
+use store::cluster::Cluster;
 pub use store::usage::KEY_SUBJECT;
 use store::usage::{KEPT_KEYS, NAMED_ACCOUNTS, SubjectUse, Used, UsedInAll};
 
@@ -159,6 +160,27 @@ impl Usage {
     }
 }
 
+/// The use of an account at all nodes.
+pub struct Shown {
+    here: Arc<Usage>,
+    /// What all nodes have saved, with the counts that this one has not saved yet. `None` where
+    /// there are no others.
+    stored: Option<Usage>,
+}
+
+impl Shown {
+    /// Requests that used a subject, and the time of the last one.
+    pub fn of(&self, place: usize) -> (u64, Option<Timestamp>) {
+        self.stored.as_ref().unwrap_or(&self.here).of(place)
+    }
+
+    /// When a key was last used.
+    pub fn last_use(&self, key: &str) -> Option<Timestamp> {
+        let stored = self.stored.as_ref().and_then(|stored| stored.last_use(key));
+        self.here.last_use(key).max(stored)
+    }
+}
+
 impl Count {
     fn added(&self) -> u64 {
         self.requests.load(Ordering::Relaxed) - self.saved.load(Ordering::Relaxed)
@@ -174,8 +196,9 @@ pub struct Usages {
     since: Timestamp,
     max_accounts: usize,
     known: Mutex<Known>,
-    /// Held while saving, so that no count is saved twice.
-    saving: tokio::sync::Mutex<()>,
+    /// Held while saving, so that no count is saved twice, and shared by those who add what is
+    /// saved and what is not.
+    saving: tokio::sync::RwLock<()>,
 }
 
 struct Known {
@@ -222,7 +245,7 @@ impl Usages {
         };
         let saved = keys.iter().map(saved).collect();
         let known = Mutex::new(Known { accounts: HashMap::new(), saved });
-        let saving = tokio::sync::Mutex::default();
+        let saving = tokio::sync::RwLock::default();
         Usages { subjects, keys, since: used.since, max_accounts, known, saving }
     }
 
@@ -248,6 +271,28 @@ impl Usages {
         }
         let fresh = || Arc::new(Usage::new(&self.keys, &saved));
         Ok(known.accounts.entry(account.to_owned()).or_insert_with(fresh).clone())
+    }
+
+    /// The use of an account at all nodes, to be shown: of what other nodes count, this one knows
+    /// only what they had saved when it first saw the account.
+    pub async fn shown(
+        &self,
+        account: &str,
+        store: &dyn Upkeep,
+        cluster: &dyn Cluster,
+    ) -> Result<Shown, store::Error> {
+        let here = self.of(account, store).await?;
+        if !cluster.is_shared() {
+            let stored = None;
+            return Ok(Shown { here, stored });
+        }
+        let _unsaved = self.saving.read().await;
+        let stored = Usage::new(&self.keys, &store.usage_of(account).await?);
+        for (stored, here) in stored.counts.iter().zip(&here.counts) {
+            stored.requests.fetch_add(here.added(), Ordering::Relaxed);
+            stored.last.fetch_max(here.last.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(Shown { here, stored: Some(stored) })
     }
 
     /// By subject: total requests, and the number of accounts with requests.
@@ -296,7 +341,7 @@ impl Usages {
 
     /// Saves the new counts; counts that cannot be saved are tried again the next time.
     pub async fn save(&self, store: &dyn Upkeep) {
-        let _one = self.saving.lock().await;
+        let _one = self.saving.write().await;
         let added = self.added();
         if added.is_empty() {
             return;

@@ -10,7 +10,7 @@ use crate::error::Failure;
 use crate::keys::{self, NewKey};
 use crate::respond::{self, Reply};
 use crate::route::{Own, refuse_parameters};
-use crate::usage::Usage;
+use crate::usage::Shown;
 use http::StatusCode;
 use model::problem::{Code, Problem};
 use model::query::{Page, Query, SortKey};
@@ -20,7 +20,6 @@ use model::validate::{self, Mode};
 use model::write::{Change, Precondition, Response};
 use model::{Scope, Timestamp};
 use serde_json::{Value, json};
-use std::sync::Arc;
 
 /// Scopes of one key: more than any schema has collections, so every combination is possible.
 pub const MAX_SCOPES: usize = 200;
@@ -246,8 +245,9 @@ impl Administration<'_> {
         Scope::new(account.number, self.identity.caller.scope.livemode())
     }
 
-    async fn usage(&self, account: &str) -> Result<Arc<Usage>, Failure> {
-        Ok(self.services.usages.of(account, &*self.services.store).await?)
+    async fn usage(&self, account: &str) -> Result<Shown, Failure> {
+        let (store, cluster) = (&*self.services.store, &*self.services.handlers.cluster);
+        Ok(self.services.usages.shown(account, store, cluster).await?)
     }
 
     pub(super) async fn object(&self, scope: Scope, key: &Record) -> Result<Value, Failure> {

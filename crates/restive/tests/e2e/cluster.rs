@@ -247,6 +247,38 @@ fn the_limit_of_a_key_holds_for_all_nodes_together() {
     assert!(all <= 300 && granted[0] > 50, "{granted:?}");
 }
 
+/// A key that seems never to be used may be revoked, and a version removed.
+#[test]
+fn the_use_of_keys_and_versions_at_one_node_is_shown_at_every_node() {
+    let Some(nodes) = Nodes::new() else { return };
+    let [first, second] = [nodes.start(&[]), nodes.start(&[])];
+    let sent = std::cell::Cell::new(0);
+    let show = |node: &Server, path: &str| {
+        sent.set(sent.get() + 1);
+        node.get(path).expect(200)
+    };
+    let requests =
+        |node: &Server| show(node, "/v1/version-usage")["data"][0]["requests"].as_u64().unwrap();
+    // Both have seen the account.
+    let begun = requests(&first).max(requests(&second));
+    let made = first.post("/v1/keys", json!({"name": "till", "scopes": null})).expect(201);
+    let place = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+    assert_eq!(show(&second, &place)["last_used_at"], Value::Null);
+    for _ in 0..50 {
+        first.ask("GET", "/v1/books").key(made["secret"].as_str().unwrap()).send().expect(200);
+    }
+    eventually("the last use is shown", || show(&second, &place)["last_used_at"].is_string());
+    let keys = show(&second, "/v1/keys");
+    let listed = keys["data"].as_array().unwrap().iter().find(|key| key["id"] == made["id"]);
+    assert!(listed.unwrap()["last_used_at"].is_string(), "{keys}");
+    // The requests of the key were saved with its use. Each is counted once.
+    for node in [&first, &second] {
+        let shown = requests(node);
+        let most = begun + 51 + sent.get();
+        assert!((begun + 50..=most).contains(&shown), "{begun} ≤ {shown} ≤ {most}");
+    }
+}
+
 #[test]
 fn a_timed_transition_fires_once_whatever_node_has_it() {
     let Some(nodes) = Nodes::new() else { return };

@@ -311,6 +311,10 @@ fn a_full_disk_of_the_database_refuses_writes_until_there_is_room() {
         assert!(made < 10_000, "the disk is not small");
     }
     assert_eq!(server.get("/v1/books?limit=1").status, 200, "reads go on");
+    for _ in 0..3 {
+        let health = server.get("/health").expect(503);
+        assert_eq!(health["status"], "store_failed", "{health}");
+    }
     for n in 0..20 {
         answered.write(&server, &format!("full{n}"));
     }
@@ -320,6 +324,7 @@ fn a_full_disk_of_the_database_refuses_writes_until_there_is_room() {
         n += 1;
         answered.write(&server, &format!("room{n}")) == 201
     });
+    server.get("/health").expect(200);
     answered.check(&server);
     assert_eq!(committed(&server).len(), made, "exactly what was acknowledged");
     server.kill();

@@ -7,6 +7,7 @@ use super::cluster;
 use super::connect::{Cells, Client, Step};
 use super::param::params;
 use super::retention::{self, Sweep};
+use super::room;
 use super::rows::PostgresRows;
 use super::session::{LIMITS, Session};
 use super::shared::Shared;
@@ -244,8 +245,8 @@ impl writer::Backend for Backend {
         self.run(|client| async move { Ok(log::newest(client).await?.0) })
     }
 
-    /// That a transaction commits is proof enough: the server keeps room for its own log.
-    fn probe(&mut self, _: i64) -> Result<(), Error> {
-        self.run(|client| async move { client.batch("SELECT 1").await })
+    fn probe(&mut self, bytes: i64) -> Result<(), Error> {
+        let key = self.shared.locks.log;
+        self.run(|client| room::prove(client, key, bytes))
     }
 }

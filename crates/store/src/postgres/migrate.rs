@@ -8,7 +8,7 @@ use super::open::{self, refused};
 use super::param::{Param, decoded, encoded, params};
 use super::session::Session;
 use super::shared::Locks;
-use super::{log, search, upgrade, views};
+use super::{log, room, search, upgrade, views};
 use crate::Error;
 use crate::migrate::{
     self, BODY, Cell, Column, ColumnKind, Contents, HIDDEN, MARK, MOVED, Mark, Meta, PAGE_BYTES,
@@ -36,7 +36,7 @@ const COLUMNS: &str = "SELECT c.table_name::text, c.column_name::text FROM \
     information_schema.columns c JOIN information_schema.tables t USING (table_schema, table_name) \
     WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' ORDER BY 1, 2";
 /// Tables that are not moved: settings are, in part; the rest belongs to the nodes.
-const OWN: [&str; 3] = ["meta", "writers", "settled"];
+const OWN: [&str; 4] = ["meta", "writers", "settled", room::TABLE];
 /// Tables that number their rows, and what else names such numbers.
 const NUMBERED: [(&str, &str); 3] = [
     ("remembered", "(SELECT max(answers) FROM erasing)"),

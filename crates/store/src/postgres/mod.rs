@@ -19,6 +19,7 @@ pub(crate) mod param;
 mod read;
 mod readers;
 mod retention;
+mod room;
 mod rows;
 mod search;
 mod session;

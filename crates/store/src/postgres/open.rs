@@ -6,7 +6,7 @@ use super::connect::{Address, Cells, Client, REPLICA, setting_text};
 use super::param::params;
 use super::session::Session;
 use super::shared::Locks;
-use super::{log, shared, upgrade, usage};
+use super::{log, room, shared, upgrade, usage};
 use crate::Error;
 use crate::migrate;
 use crate::options::{Options, Role};
@@ -58,7 +58,11 @@ pub fn open(address: &Address, versions: &Versions, options: &Options) -> Result
         (None, Role::Tool) => {
             return Err(refused(address, "has no tables yet: start `restive serve` first"));
         }
-        (stored, Role::Server) => upgrade::apply(&session, stored, versions, options, &locks)?,
+        (stored, Role::Server) => {
+            let stored = upgrade::apply(&session, stored, versions, options, &locks)?;
+            session.run_long(room::create(client))?;
+            stored
+        }
     };
     let (epoch, timeline) = session.run_long(epoch(client, options.role))?;
     // Of the tables as this node knows them: after COMMIT, another one may change both.

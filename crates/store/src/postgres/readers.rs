@@ -93,6 +93,14 @@ impl Pool {
         Pool { sessions, shared, next, locked, accounts, service }
     }
 
+    /// For long reads of accounts only, so many at the same time.
+    pub fn of_accounts(address: Address, handle: Handle, running: usize) -> Pool {
+        let (accounts, service) = (Gate::new(running), Gate::new(0));
+        let sessions = Sessions::new(address, handle, running);
+        let (next, locked) = (AtomicUsize::new(0), Locked::default());
+        Pool { sessions, shared: Vec::new(), next, locked, accounts, service }
+    }
+
     /// With a deadline by the clock of the thread of the connections: the caller's may have none.
     fn within<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
         let _entered = self.sessions.handle().enter();

@@ -555,6 +555,28 @@ async fn nodes_work_behind_a_pooler_in_transaction_mode() {
     place.url = direct;
 }
 
+#[tokio::test]
+async fn a_node_whose_writes_wait_for_a_lock_that_somebody_keeps_is_not_healthy() {
+    let Some((place, a, b)) = pair() else { return };
+    a.put(book("A", json!(1))).await;
+    let (.., schema) = place.parts();
+    let key = format!(
+        "('x' || left(encode(sha256('restive log {schema}'), 'hex'), 16))::bit(64)::bigint"
+    );
+    let holder = place.address().connect().await.unwrap();
+    holder.batch(&format!("SELECT pg_advisory_lock({key})")).await.unwrap();
+    a.store.health().await.expect("no write has failed yet");
+    assert!(within(a.store.commit(book("B", json!(1)))).await.is_err());
+    let begun = Instant::now();
+    within(a.store.health()).await.unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(5), "it waits for the lock only for a while");
+    b.store.health().await.unwrap();
+    holder.batch(&format!("SELECT pg_advisory_unlock({key})")).await.unwrap();
+    within(a.store.health()).await.unwrap();
+    assert_eq!(place.ask("SELECT count(*) FROM room"), 0);
+    a.put(book("B", json!(1))).await;
+}
+
 #[test]
 fn a_pooler_that_the_url_does_not_name_is_refused() {
     let Some(mut place) = Place::new() else { return };

@@ -1,11 +1,12 @@
 //! What nodes share besides leases: presence, ephemeral messages, budgets of requests.
 
-use crate::bed::{LEASE, bed, serving, until};
+use crate::bed::{Bed, LEASE, bed, serving, until};
 use model::{Scope, Timestamp};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::cluster::{BUCKETS, BudgetRequest, Cluster, PresentHere, Relayed};
 use store::postgres::cluster::PostgresCluster;
+use store::postgres::connect::Client;
 use tokio::time::timeout;
 
 const HERE: Scope = Scope(20);
@@ -37,7 +38,7 @@ fn announced(user: &str, online: bool) -> Relayed {
     Relayed::Online { scope: HERE, user: user.to_owned(), online }
 }
 
-async fn two(bed: &crate::bed::Bed) -> [Arc<PostgresCluster>; 2] {
+async fn two(bed: &Bed) -> [Arc<PostgresCluster>; 2] {
     let (one, two) = (bed.node().await, bed.node().await);
     until("they know each other", || one.live_nodes() == 2 && two.live_nodes() == 2).await;
     [one, two]
@@ -135,6 +136,134 @@ async fn messages_reach_every_other_node_once_and_not_the_one_that_sent_them() {
     for node in [one, two, three] {
         node.stop().await;
     }
+}
+
+/// Lists of users that wait for a lock.
+async fn waiting(watch: &Client) -> i64 {
+    let rows = watch
+        .query(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND \
+             application_name = current_setting('application_name') AND query LIKE '%sum(p.conn%'",
+            &[],
+        )
+        .await
+        .unwrap();
+    rows[0].get(0)
+}
+
+/// A list may take seconds: of many users, or on a slow database. Here a lock makes it so.
+#[tokio::test]
+async fn lists_of_users_delay_no_budget_and_no_hold_and_run_once_for_an_account() {
+    let Some(bed) = bed().await else { return };
+    let one = bed.node().await;
+    let watch = bed.address.connect().await.unwrap();
+    assert_eq!(online(&one, HERE).await, []);
+    let lock = "BEGIN; LOCK TABLE restive_presence IN ACCESS EXCLUSIVE MODE";
+    bed.client.batch(lock).await.unwrap();
+    let mut lists = tokio::task::JoinSet::new();
+    for n in 0..256 {
+        let (node, scope) = (one.clone(), Scope::new(7, n % 2 == 0));
+        lists.spawn(async move { node.present(scope, 100).await });
+    }
+    let begun = Instant::now();
+    while waiting(&watch).await == 0 {
+        assert!(begun.elapsed() < LEASE, "a list waits");
+        tokio::task::yield_now().await;
+    }
+    for n in 0..20 {
+        let begun = Instant::now();
+        let request = BudgetRequest {
+            key: "key_1".to_owned(),
+            window: 3,
+            length: Duration::from_secs(60),
+            limit: 1000,
+            wanted: 7,
+        };
+        assert_eq!(one.take_budget(request).await.unwrap().granted, 7);
+        assert!(one.hold(format!("hold{n}")).await.unwrap().is_some());
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(300), "{took:?}: behind the lists");
+    }
+    assert_eq!(waiting(&watch).await, 1, "one list of an account at a time");
+    let other = one.clone();
+    let other = tokio::spawn(async move { other.present(Scope::new(8, true), 100).await });
+    let begun = Instant::now();
+    while waiting(&watch).await < 2 {
+        assert!(begun.elapsed() < LEASE, "the list of another account runs");
+        tokio::task::yield_now().await;
+    }
+    bed.client.batch("ROLLBACK").await.unwrap();
+    other.await.unwrap().unwrap();
+    lists.join_all().await;
+    one.stop().await;
+}
+
+#[tokio::test]
+async fn one_account_with_many_users_delays_nobody() {
+    let Some(bed) = bed().await else { return };
+    let one = bed.node().await;
+    const USERS: usize = 15_000;
+    (0..USERS).for_each(|n| one.set_present(Scope::new(7, true), &format!("user{n}"), here(1)));
+    // Of the account whose users are written last by their order.
+    let (small, quiet) = (Scope::new(9, true), Duration::from_millis(500));
+    one.set_present(small, "ann", here(1));
+    let begun = Instant::now();
+    assert_eq!(online(&one, small).await, [("ann".to_owned(), 1)]);
+    assert!(begun.elapsed() < quiet, "{:?}", begun.elapsed());
+    let large = loop {
+        if let Ok(Some((_, total))) = one.present(Scope::new(7, true), 100).await
+            && total == USERS
+        {
+            break begun.elapsed();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "all users are known");
+    };
+    println!("{USERS} users are known after {large:?}");
+    let mut lists = tokio::task::JoinSet::new();
+    for _ in 0..256 {
+        let node = one.clone();
+        lists.spawn(async move { node.present(Scope::new(7, true), 100).await });
+    }
+    let begun = Instant::now();
+    assert_eq!(online(&one, small).await, [("ann".to_owned(), 1)]);
+    assert!(begun.elapsed() < quiet, "{:?}", begun.elapsed());
+    for listed in lists.join_all().await {
+        assert_eq!(listed.unwrap().unwrap().1, USERS);
+    }
+    assert!(begun.elapsed() < 2 * quiet, "{:?}: equal questions are one", begun.elapsed());
+    one.stop().await;
+}
+
+#[tokio::test]
+async fn many_users_of_a_dead_node_leave_without_delaying_budgets() {
+    const USERS: usize = 60_000;
+    let Some(bed) = bed().await else { return };
+    let [one, two] = two(&bed).await;
+    two.set_present(HERE, "ann", here(1));
+    assert_eq!(online(&two, HERE).await.len(), 1);
+    let users = format!(
+        "INSERT INTO restive_presence SELECT 8, 'user' || n, p.node, 1, 5 \
+         FROM restive_presence p, generate_series(1, {USERS}) n"
+    );
+    bed.client.batch(&users).await.unwrap();
+    two.crash();
+    let (begun, mut slowest) = (Instant::now(), Duration::ZERO);
+    for window in 0.. {
+        let asked = Instant::now();
+        let (key, length) = ("key_1".to_owned(), Duration::from_secs(60));
+        let request = BudgetRequest { key, window, length, limit: 1000, wanted: 7 };
+        assert_eq!(one.take_budget(request).await.unwrap().granted, 7);
+        slowest = slowest.max(asked.elapsed());
+        let left = bed.client.query("SELECT count(*) FROM restive_presence", &[]).await.unwrap();
+        if left[0].get::<_, i64>(0) == 0 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "they leave");
+        // waits for: the next look
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert!(slowest < Duration::from_millis(300), "{slowest:?}");
+    one.stop().await;
 }
 
 /// The next messages that a node receives.

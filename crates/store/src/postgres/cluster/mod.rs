@@ -1,10 +1,12 @@
 //! The cluster on PostgreSQL. A thread of its own keeps the leases (`leases`) and shares presence,
 //! messages and budgets (`side`), on two connections: a slow query of one does not delay the
-//! heartbeat. Everything is decided by the database's clock and its row locks.
+//! heartbeat. Lists of users have further ones while they run (`listing`). Everything is decided by
+//! the database's clock and its row locks.
 
 mod fence;
 mod holds;
 mod leases;
+mod listing;
 mod presence;
 mod relay;
 mod session;
@@ -24,6 +26,7 @@ use crate::cluster::{
 use crate::postgres::connect::Address;
 use crate::{BoxFuture, Error};
 use holds::Released;
+use listing::{Asked, Listing};
 use model::Scope;
 use parking_lot::Mutex;
 use presence::LocalPresence;
@@ -87,6 +90,7 @@ const QUESTIONS: usize = 4096;
 pub struct PostgresCluster {
     shared: Arc<Shared>,
     questions: mpsc::Sender<Question>,
+    lists: mpsc::Sender<Asked>,
 }
 
 /// What the loops and the callers share.
@@ -164,6 +168,8 @@ impl PostgresCluster {
             settings,
         });
         let (questions, asked) = mpsc::channel(QUESTIONS);
+        let (lists, listed) = mpsc::channel(QUESTIONS);
+        let asked = Questions { own: questions.clone(), asked, listed };
         let (joined, joining) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -178,7 +184,7 @@ impl PostgresCluster {
             Ok(result) => result?,
             Err(_) => return Err(Error::Failed("the cluster's thread has ended".into())),
         }
-        Ok(Arc::new(PostgresCluster { shared, questions }))
+        Ok(Arc::new(PostgresCluster { shared, questions, lists }))
     }
 
     /// Ends everything at once without giving up the leases, as a kill does. For tests.
@@ -192,6 +198,10 @@ impl PostgresCluster {
     ) -> Result<T, Error> {
         let (answer, answered) = oneshot::channel();
         self.questions.try_send(question(answer)).map_err(|_| Error::Busy)?;
+        self.answer(answered).await
+    }
+
+    async fn answer<T>(&self, answered: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         match tokio::time::timeout(self.shared.settings.patience, answered).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Error::Failed("the cluster has ended".into())),
@@ -200,11 +210,19 @@ impl PostgresCluster {
     }
 }
 
+/// What is asked of the loops.
+struct Questions {
+    /// For the lists, which ask `side` themselves.
+    own: mpsc::Sender<Question>,
+    asked: mpsc::Receiver<Question>,
+    listed: mpsc::Receiver<Asked>,
+}
+
 /// Joins, reports that, and runs the loops until the node stops.
 async fn run(
     shared: Arc<Shared>,
     address: Address,
-    asked: mpsc::Receiver<Question>,
+    questions: Questions,
     joined: oneshot::Sender<Result<(), Error>>,
 ) {
     // Both before it is reported: what other nodes send from then on is read.
@@ -221,8 +239,10 @@ async fn run(
     };
     let _ = joined.send(Ok(()));
     let mut stopped = shared.stopped.subscribe();
+    let Questions { own, asked, listed } = questions;
+    let listing = Listing::new(shared, &address, own);
     let work = async {
-        tokio::join!(leases.run(), side.run(address, asked));
+        tokio::join!(leases.run(), side.run(address, asked), listing.run(listed));
     };
     tokio::select! {
         () = work => {}
@@ -271,7 +291,10 @@ impl Cluster for PostgresCluster {
         max: usize,
     ) -> BoxFuture<'_, Result<Option<UsersAndTotal>, Error>> {
         Box::pin(async move {
-            self.ask(|answer| Question::Present { scope, max, answer }).await.map(Some)
+            let (answer, answered) = oneshot::channel();
+            let asked = Asked { scope, max, answer };
+            self.lists.try_send(asked).map_err(|_| Error::Busy)?;
+            self.answer(answered).await.map(Some)
         })
     }
 

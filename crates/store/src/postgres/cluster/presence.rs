@@ -7,11 +7,12 @@ use super::session::Session;
 use super::tables::{BEGIN, LOCK, LOCK_CLASS, LOCK_PRESENCE};
 use crate::Error;
 use crate::cluster::{PresentHere, PresentUser, Relayed, UsersAndTotal};
-use crate::postgres::connect::Cells as _;
+use crate::postgres::connect::{Cells as _, Client};
 use crate::postgres::param::{decoded, params};
 use model::{Scope, Timestamp};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::atomic::Ordering::Relaxed;
 use tokio_postgres::Row;
 
@@ -26,7 +27,12 @@ pub struct LocalPresence(Mutex<State>);
 #[derive(Default)]
 struct State {
     here: BTreeMap<Key, PresentHere>,
-    changed: BTreeSet<Key>,
+    /// Users by scope; none is empty.
+    changed: BTreeMap<Scope, BTreeSet<String>>,
+    /// What is being written now.
+    writing: BTreeSet<Scope>,
+    /// The scope that was written last.
+    last: Option<Scope>,
     /// The database may know something else of any of them.
     resync: bool,
 }
@@ -39,7 +45,7 @@ impl LocalPresence {
             Some(present) => drop(state.here.insert(key.clone(), present)),
             None => drop(state.here.remove(&key)),
         }
-        state.changed.insert(key);
+        state.changed.entry(scope).or_default().insert(key.1);
     }
 
     pub fn resync(&self) {
@@ -51,32 +57,72 @@ impl LocalPresence {
         state.resync || !state.changed.is_empty()
     }
 
+    /// Whether the database may not know the users of a scope yet.
+    pub fn is_writing(&self, scope: Scope) -> bool {
+        let state = self.0.lock();
+        state.resync || state.changed.contains_key(&scope) || state.writing.contains(&scope)
+    }
+
+    /// The next ones to write, scope by scope: none waits behind all users of another.
     fn take(&self) -> Vec<(Key, Option<PresentHere>)> {
         let mut state = self.0.lock();
+        let share = (BATCH / state.changed.len().max(1)).max(1);
         let mut taken = Vec::new();
         while taken.len() < BATCH
-            && let Some(key) = state.changed.pop_first()
+            && let Some(scope) = state.next()
         {
-            let present = state.here.get(&key).copied();
-            taken.push((key, present));
+            for _ in 0..share.min(BATCH - taken.len()) {
+                let Some(name) = state.pop(scope) else { break };
+                let key = (scope, name);
+                let present = state.here.get(&key).copied();
+                taken.push((key, present));
+            }
         }
+        state.writing = taken.iter().map(|((scope, _), _)| *scope).collect();
         taken
     }
 
     fn give_back(&self, taken: Vec<(Key, Option<PresentHere>)>) {
-        self.0.lock().changed.extend(taken.into_iter().map(|(key, _)| key));
+        let mut state = self.0.lock();
+        state.change(taken.into_iter().map(|(key, _)| key));
+        state.writing.clear();
     }
 
     /// All users of this node, and those of which the database has a row without reason.
     fn mark_all(&self, stored: Vec<Key>) {
         let mut state = self.0.lock();
         let all: Vec<Key> = state.here.keys().cloned().chain(stored).collect();
-        state.changed.extend(all);
+        state.change(all);
         state.resync = false;
     }
 
     fn needs_resync(&self) -> bool {
         self.0.lock().resync
+    }
+}
+
+impl State {
+    fn change(&mut self, keys: impl IntoIterator<Item = Key>) {
+        for (scope, name) in keys {
+            self.changed.entry(scope).or_default().insert(name);
+        }
+    }
+
+    /// The scope whose turn it is.
+    fn next(&mut self) -> Option<Scope> {
+        let after = (self.last.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+        let next = self.changed.range(after).next().or_else(|| self.changed.first_key_value());
+        self.last = next.map(|(scope, _)| *scope);
+        self.last
+    }
+
+    fn pop(&mut self, scope: Scope) -> Option<String> {
+        let names = self.changed.get_mut(&scope)?;
+        let name = names.pop_first();
+        if names.is_empty() {
+            self.changed.remove(&scope);
+        }
+        name
     }
 }
 
@@ -92,32 +138,40 @@ const PUT: &str = "INSERT INTO restive_presence (scope, name, node, connections,
 const REMOVE: &str = "DELETE FROM restive_presence p \
     USING unnest($2::bigint[], $3::text[]) k (scope, name) \
     WHERE p.node = $1 AND p.scope = k.scope AND p.name = k.name";
-const REAP: &str = "DELETE FROM restive_presence p WHERE NOT EXISTS \
-    (SELECT 1 FROM restive_nodes n WHERE n.node = p.node) RETURNING p.scope, p.name";
+const REAP: &str = "DELETE FROM restive_presence WHERE ctid = ANY(ARRAY(SELECT p.ctid \
+    FROM restive_presence p WHERE NOT EXISTS (SELECT 1 FROM restive_nodes n \
+    WHERE n.node = p.node) LIMIT $1)) RETURNING scope, name";
 const LIST: &str = "SELECT p.name, sum(p.connections)::bigint, min(p.since), \
     (count(*) OVER ())::bigint FROM restive_presence p \
     JOIN restive_nodes n ON n.node = p.node AND n.until > clock_timestamp() \
     WHERE p.scope = $1 GROUP BY p.name ORDER BY p.name LIMIT $2";
 
-/// Writes what has changed at this node, and announces who came and went in the cluster.
+/// Writes some of what has changed at this node, and announces who came and went in the cluster.
 pub async fn flush(shared: &Shared, session: &Session) -> Result<(), Error> {
     let node = shared.node.load(Relaxed);
     if shared.presence.needs_resync() {
         let rows = session.client.query(OWN, params![node]).await?;
         shared.presence.mark_all(rows.iter().map(key).collect::<Result<_, Error>>()?);
     }
-    loop {
-        let taken = shared.presence.take();
-        if taken.is_empty() {
-            return Ok(());
-        }
-        match write(session, node, &taken).await {
-            Ok(announced) => announce(shared, announced),
-            Err(error) => {
-                shared.presence.give_back(taken);
-                return Err(error);
-            }
-        }
+    let mut taken = Taken { presence: &shared.presence, users: shared.presence.take() };
+    if taken.users.is_empty() {
+        return Ok(());
+    }
+    let announced = write(session, node, &taken.users).await?;
+    taken.users.clear();
+    announce(shared, announced);
+    Ok(())
+}
+
+/// What is being written. It is given back if that fails, or is given up.
+struct Taken<'a> {
+    presence: &'a LocalPresence,
+    users: Vec<(Key, Option<PresentHere>)>,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.presence.give_back(std::mem::take(&mut self.users));
     }
 }
 
@@ -155,16 +209,17 @@ async fn write(
     Ok(differences(keys.into_iter().cloned(), &before, &after))
 }
 
-/// Removes the users of nodes that are gone.
-pub async fn reap(shared: &Shared, session: &Session) -> Result<(), Error> {
+/// Removes some users of nodes that are gone; true when more may be left.
+pub async fn reap(shared: &Shared, session: &Session) -> Result<bool, Error> {
     begin(session).await?;
-    let rows = session.client.query(REAP, params![]).await?;
+    let max = i64::try_from(BATCH).unwrap_or(i64::MAX);
+    let rows = session.client.query(REAP, params![max]).await?;
     let before: BTreeSet<Key> = rows.iter().map(key).collect::<Result<_, Error>>()?;
     let keys: Vec<&Key> = before.iter().collect();
     let after = known(session, &keys).await?;
     session.client.batch("COMMIT").await?;
     announce(shared, differences(before.iter().cloned(), &before, &after));
-    Ok(())
+    Ok(rows.len() == BATCH)
 }
 
 async fn known(session: &Session, keys: &[&Key]) -> Result<BTreeSet<Key>, Error> {
@@ -201,9 +256,9 @@ fn announce(shared: &Shared, announced: Vec<(Key, bool)>) {
 }
 
 /// Who is online at nodes that are alive.
-pub async fn list(session: &Session, scope: Scope, max: usize) -> Result<UsersAndTotal, Error> {
+pub async fn list(client: &Client, scope: Scope, max: usize) -> Result<UsersAndTotal, Error> {
     let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let rows = session.client.query(LIST, params![scope.0, max]).await?;
+    let rows = client.query(LIST, params![scope.0, max]).await?;
     let total: i64 = rows.first().map_or(Ok(0), |row| row.cell(3))?;
     let user = |row: &Row| {
         Ok(PresentUser {

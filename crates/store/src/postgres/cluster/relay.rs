@@ -147,33 +147,27 @@ const TYPING: i64 = 0;
 const ONLINE: i64 = 1;
 const OFFLINE: i64 = 2;
 
-/// Sends what waits. What is lost with the connection stays lost.
+/// Sends some of what waits. What is lost with the connection stays lost.
 pub async fn send(session: &Session, outbox: &Outbox, node: i64) -> Result<(), Error> {
-    loop {
-        let messages = outbox.take();
-        if messages.is_empty() {
-            return Ok(());
-        }
-        let (mut scopes, mut kinds) = (Vec::new(), Vec::new());
-        let (mut abouts, mut bodies): (Vec<Option<&str>>, Vec<&str>) = Default::default();
-        for message in &messages {
-            let (scope, kind, about, body) = match message {
-                Relayed::Typing { scope, about, members } => {
-                    (scope, TYPING, about.as_deref(), members)
-                }
-                Relayed::Online { scope, user, online } => {
-                    (scope, if *online { ONLINE } else { OFFLINE }, None, user)
-                }
-            };
-            scopes.push(scope.0);
-            kinds.push(kind);
-            abouts.push(about);
-            bodies.push(body);
-        }
-        let values = params![LOCK_CLASS, LOCK_RELAY, node, scopes, kinds, abouts, bodies];
-        session.client.execute(SEND, values).await?;
-        session.client.query("SELECT pg_notify($1, '')", params![CHANNEL]).await?;
+    let messages = outbox.take();
+    let (mut scopes, mut kinds) = (Vec::new(), Vec::new());
+    let (mut abouts, mut bodies): (Vec<Option<&str>>, Vec<&str>) = Default::default();
+    for message in &messages {
+        let (scope, kind, about, body) = match message {
+            Relayed::Typing { scope, about, members } => (scope, TYPING, about.as_deref(), members),
+            Relayed::Online { scope, user, online } => {
+                (scope, if *online { ONLINE } else { OFFLINE }, None, user)
+            }
+        };
+        scopes.push(scope.0);
+        kinds.push(kind);
+        abouts.push(about);
+        bodies.push(body);
     }
+    let values = params![LOCK_CLASS, LOCK_RELAY, node, scopes, kinds, abouts, bodies];
+    session.client.execute(SEND, values).await?;
+    session.client.query("SELECT pg_notify($1, '')", params![CHANNEL]).await?;
+    Ok(())
 }
 
 /// The message after which a connection begins to read: the newest one, or where the one before it

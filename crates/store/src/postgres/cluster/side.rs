@@ -1,11 +1,12 @@
 //! Everything of the cluster that is no lease, on a second connection: presence, messages, budgets
-//! and holds. Questions that wait together are answered by one statement.
+//! and holds. Questions that wait together are answered by one statement. Lists of users have other
+//! connections (`listing`): nothing here may take long.
 
 use super::session::{Session, within};
 use super::tables::{CHANNEL, LEASES};
 use super::{Shared, holds, presence, relay};
 use crate::Error;
-use crate::cluster::{BudgetRequest, Budgeted, UsersAndTotal};
+use crate::cluster::{BudgetRequest, Budgeted};
 use crate::postgres::connect::{Address, Cells as _};
 use crate::postgres::param::{decoded, params};
 use model::Scope;
@@ -28,13 +29,17 @@ const BATCH: usize = 256;
 /// Work is collected for this long before it is written, for more to share the commit.
 const COLLECT: Duration = Duration::from_millis(3);
 
+/// A list of users waits so long for what this node knows, if that changes all the time.
+const WRITTEN: Duration = Duration::from_millis(500);
+
 /// The answer to a question.
-type Answer<T> = oneshot::Sender<Result<T, Error>>;
+pub type Answer<T> = oneshot::Sender<Result<T, Error>>;
 
 pub enum Question {
     Budget(BudgetRequest, Answer<Budgeted>),
     Hold(String, holds::Answer),
-    Present { scope: Scope, max: usize, answer: Answer<UsersAndTotal> },
+    /// Waits until the database knows the users of a scope at this node, or a little.
+    Written(Scope, Answer<()>),
 }
 
 /// How many requests were asked for.
@@ -47,6 +52,7 @@ pub struct Side {
     read: i64,
     cleaned: Instant,
     reaped: u64,
+    unwritten: Vec<(Scope, Instant, Answer<()>)>,
 }
 
 /// Without a database each question fails at once: those who ask go on by themselves.
@@ -64,7 +70,7 @@ fn fail(question: Question) {
     match question {
         Question::Budget(_, answer) => drop(answer.send(Err(error()))),
         Question::Hold(_, answer) => drop(answer.send(Err(error()))),
-        Question::Present { answer, .. } => drop(answer.send(Err(error()))),
+        Question::Written(_, answer) => drop(answer.send(Err(error()))),
     }
 }
 
@@ -82,7 +88,8 @@ impl Side {
         }
         let read = relay::begin(&session, read).await?;
         shared.presence.resync();
-        Ok(Side { shared, session, read, cleaned: Instant::now(), reaped: 0 })
+        let unwritten = Vec::new();
+        Ok(Side { shared, session, read, cleaned: Instant::now(), reaped: 0, unwritten })
     }
 
     /// Until the process ends or the node has stopped.
@@ -91,6 +98,7 @@ impl Side {
             if let Err(error) = self.serve(&mut asked).await {
                 tracing::warn!(%error, "cluster: presence, messages and limits are delayed");
             }
+            self.unwritten.clear();
             let (shared, read) = (self.shared.clone(), self.read);
             self = loop {
                 refuse(&mut asked).await;
@@ -130,12 +138,14 @@ impl Side {
     }
 
     async fn work(&mut self, questions: Vec<Question>) -> Result<(), Error> {
-        let (mut budgets, mut presents, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut budgets, mut names) = (Vec::new(), Vec::new());
         for question in questions {
             match question {
                 Question::Budget(request, answer) => budgets.push((request, answer)),
                 Question::Hold(name, answer) => names.push((name, answer)),
-                Question::Present { scope, max, answer } => presents.push((scope, max, answer)),
+                Question::Written(scope, answer) => {
+                    self.unwritten.push((scope, Instant::now(), answer));
+                }
             }
         }
         if !budgets.is_empty() {
@@ -146,32 +156,39 @@ impl Side {
         }
         holds::release(&self.shared, &self.session).await?;
         let reaped = self.shared.reaped.load(Relaxed);
+        let mut left = false;
         if reaped != self.reaped {
-            presence::reap(&self.shared, &self.session).await?;
-            self.reaped = reaped;
+            left = presence::reap(&self.shared, &self.session).await?;
+            if !left {
+                self.reaped = reaped;
+            }
         }
         if self.shared.presence.has_news() {
             presence::flush(&self.shared, &self.session).await?;
         }
-        for (scope, max, answer) in presents {
-            let listed = presence::list(&self.session, scope, max).await;
-            let failure = listed.as_ref().err().map(ToString::to_string);
-            let _ = answer.send(listed);
-            if let Some(failure) = failure {
-                return Err(Error::Failed(failure.into()));
+        for (scope, asked, answer) in std::mem::take(&mut self.unwritten) {
+            match self.shared.presence.is_writing(scope) && asked.elapsed() < WRITTEN {
+                true => self.unwritten.push((scope, asked, answer)),
+                false => drop(answer.send(Ok(()))),
             }
         }
+        left |= self.shared.presence.has_news();
         let node = self.shared.node.load(Relaxed);
         if self.shared.is_alone() {
             self.shared.outbox.forget(self.shared.settings.heartbeat + UNKNOWN);
         } else {
             if !self.shared.outbox.is_empty() {
                 relay::send(&self.session, &self.shared.outbox, node).await?;
+                left |= !self.shared.outbox.is_empty();
             }
             let messages = relay::read(&self.session, &mut self.read, node).await?;
             if !messages.is_empty() {
                 self.shared.inbox.push(messages);
             }
+        }
+        if left {
+            // After the questions that have come by then.
+            self.shared.news.notify_one();
         }
         if self.cleaned.elapsed() > CLEAN {
             self.cleaned = Instant::now();

@@ -18,12 +18,14 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_millis(500);
 /// And for so many seconds after that, without a question.
 const AWAY_SECONDS: u64 = 1;
+/// No request is older than this when its quota is looked at.
+const LATE_SECONDS: u64 = 600;
 
 pub struct Part {
     key: String,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     /// One question at a time for each key.
-    asking: tokio::sync::Mutex<()>,
+    asking: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +60,7 @@ pub enum Taken {
 
 impl Part {
     pub fn new(key: &str) -> Part {
-        Part { key: key.to_owned(), state: Mutex::default(), asking: Default::default() }
+        Part { key: key.to_owned(), state: Arc::default(), asking: Arc::default() }
     }
 
     /// Takes a request from what the node holds.
@@ -85,56 +87,73 @@ impl Part {
         }
     }
 
-    /// Takes more from the common budget.
+    /// Takes more from the common budget. A question that was sent is never given up: what it takes
+    /// late, or for a client that has gone, counts as well.
     pub async fn refill(&self, cluster: &Arc<dyn Cluster>, quota: &Quota) {
-        let _turn = self.asking.lock().await;
-        let (request, nodes) = {
+        let nodes = cluster.live_nodes().max(1);
+        if timeout(PATIENCE, self.ask(cluster, quota, nodes)).await.is_err() {
+            let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+            self.state.lock().failure = Some(Failure { at: quota.now, nodes });
+        }
+    }
+
+    async fn ask(&self, cluster: &Arc<dyn Cluster>, quota: &Quota, nodes: usize) {
+        let turn = self.asking.clone().lock_owned().await;
+        let request = {
             let mut state = self.state.lock();
             state.enter(quota);
             if state.next(quota) != Taken::Ask {
                 // Another request has asked in the meantime.
                 return;
             }
-            let nodes = cluster.live_nodes().max(1);
             let more = chunk(quota.limit, state.granted, nodes);
-            // With what was admitted while nobody answered.
-            let wanted = more.saturating_add(state.used - state.granted.min(state.used));
-            let request = BudgetRequest {
+            BudgetRequest {
                 key: self.key.clone(),
                 window: state.window,
                 length: Duration::from_secs(quota.window_seconds),
                 limit: quota.limit,
-                wanted,
-            };
-            (request, nodes)
+                // With what was admitted while nobody answered.
+                wanted: more.saturating_add(state.used.saturating_sub(state.granted)),
+            }
         };
-        let window = request.window;
-        let answer = timeout(PATIENCE, cluster.take_budget(request)).await;
-        let mut state = self.state.lock();
-        if state.window != window {
-            return;
-        }
-        match answer {
-            Ok(Ok(Budgeted { granted, taken })) => {
-                state.granted = state.granted.saturating_add(granted);
-                state.others = taken.saturating_sub(state.granted);
-                state.failure = None;
+        let (state, cluster, now) = (self.state.clone(), cluster.clone(), quota.now);
+        let asked = tokio::spawn(async move {
+            let _turn = turn;
+            let window = request.window;
+            let answer = cluster.take_budget(request).await;
+            let mut state = state.lock();
+            if state.window == window {
+                state.note(answer.ok(), now, nodes);
             }
-            Ok(Err(_)) | Err(_) => {
-                let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-                state.failure = Some(Failure { at: quota.now, nodes });
-            }
-        }
+        });
+        // Only a panic ends it otherwise.
+        let _ = asked.await;
     }
 }
 
 impl State {
-    /// A new window begins with nothing. A request that began in the window before counts in the
-    /// newest one; windows that are further back are those of a clock that was set.
+    /// A new window begins with nothing. A request that began in an earlier one counts in the
+    /// newest; a window that is far back is that of a clock that was set.
     fn enter(&mut self, quota: &Quota) {
         let window = quota.window();
-        if window > self.window || window + 1 < self.window {
+        let back_seconds = self.window.saturating_sub(window).saturating_mul(quota.window_seconds);
+        if window > self.window || back_seconds > LATE_SECONDS.max(quota.window_seconds) {
             *self = State { window, ..State::default() };
+        }
+    }
+
+    /// What came of a question.
+    fn note(&mut self, answer: Option<Budgeted>, now: u64, nodes: usize) {
+        match answer {
+            Some(Budgeted { granted, taken }) => {
+                self.granted = self.granted.saturating_add(granted);
+                self.others = taken.saturating_sub(self.granted);
+                self.failure = None;
+            }
+            None => {
+                let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+                self.failure = Some(Failure { at: now, nodes });
+            }
         }
     }
 
@@ -336,6 +355,26 @@ mod tests {
             granted += usize::from(take(limiter, 124).await.1);
         }
         assert!((95..=100).contains(&granted), "{granted} of 100");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_slow_database_grants_late_is_not_lost() {
+        let (shared, limiters) = nodes(2, 1000);
+        *shared.delay.lock() = Duration::from_secs(2);
+        let mut granted = 0;
+        for second in 60..90 {
+            for _ in 0..5 {
+                granted += usize::from(take(&limiters[0], second).await.1);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await; // waits for: the next second
+        }
+        assert_eq!(granted, 150, "its share is 500");
+        *shared.delay.lock() = Duration::ZERO;
+        tokio::time::sleep(Duration::from_secs(5)).await; // waits for: the last question
+        for (limiter, _) in limiters.iter().cycle().zip(0..2000) {
+            granted += usize::from(take(limiter, 100).await.1);
+        }
+        assert!((900..=1000).contains(&granted), "{granted} of 1000");
     }
 
     #[tokio::test]

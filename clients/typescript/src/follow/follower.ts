@@ -137,8 +137,7 @@ export class Follower implements AsyncIterable<Message> {
   }
 
   #report(state: FollowState): void {
-    const result: unknown = this.#options.onState?.(state);
-    report(() => result);
+    report(() => this.#options.onState?.(state));
   }
 
   async #reset(message: Message): Promise<void> {

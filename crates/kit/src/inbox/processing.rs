@@ -3,39 +3,63 @@
 //! one has ended. Knows only the lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The lock of an inbox. The system releases it at the end of the process, however it ends.
 pub(super) struct Processing {
-    path: PathBuf,
-    lock: Option<File>,
+    inbox: PathBuf,
+    lock: Option<Lock>,
+}
+
+enum Lock {
+    Held {
+        _file: File,
+    },
+    /// The file system has none, or the file cannot be opened: nothing keeps other processes away.
+    Missing,
 }
 
 impl Processing {
     pub fn new(inbox: &Path) -> Self {
-        let mut path = inbox.as_os_str().to_owned();
-        path.push(".lock");
-        Self { path: path.into(), lock: None }
+        Self { inbox: inbox.to_owned(), lock: None }
     }
 
     /// Takes the lock if no other process has it.
     pub fn is_ours(&mut self) -> bool {
         if self.lock.is_none() {
-            self.lock = self.take().ok();
+            self.lock = self.take();
         }
         self.lock.is_some()
     }
 
-    fn take(&self) -> Result<File, TryLockError> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.open(&self.path).map_err(TryLockError::Error)?;
+    pub fn is_held(&self) -> bool {
+        self.lock.is_some()
+    }
+
+    pub fn release(&mut self) {
+        self.lock = None;
+    }
+
+    /// None if another process has it.
+    fn take(&self) -> Option<Lock> {
+        let Ok(file) = self.open() else { return Some(Lock::Missing) };
         match file.try_lock() {
-            // A file system without locks: SQLite's own would not work there either.
-            Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {}
-            other => other?,
+            Ok(()) => Some(Lock::Held { _file: file }),
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Error(_)) => Some(Lock::Missing),
+        }
+    }
+
+    /// Who may open the inbox may open its lock.
+    fn open(&self) -> io::Result<File> {
+        let mut path = self.inbox.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let is_new = !path.exists();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
+        if is_new {
+            file.set_permissions(std::fs::metadata(&self.inbox)?.permissions())?;
         }
         Ok(file)
     }

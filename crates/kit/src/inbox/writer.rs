@@ -169,10 +169,19 @@ impl Writer {
                 self.look_again();
             }
             self.clean_up();
+            self.leave();
         }
         self.write_again();
         // If it fails, ids are kept longer.
         let _ = file::set_open_time(&self.file, self.open_time.now_ms());
+    }
+
+    /// Once the inbox was closed and nothing is in progress, another process may go on.
+    fn leave(&mut self) {
+        let is_idle = self.leased.is_empty() && self.unwritten.is_empty();
+        if self.processing.is_held() && is_idle && self.queue.lock().closed {
+            self.processing.release();
+        }
     }
 
     /// The jobs that wait, or none of them if an event may be due. None at the end.

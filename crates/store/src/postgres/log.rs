@@ -229,7 +229,10 @@ async fn part(
                 Some(scope) => client.row(NEXT_OF_SCOPE, params![after, scope.0]).await?,
             };
             let next: Option<i64> = next.map_or(Ok(None), |row| row.cell(0))?;
-            numbered(client, next.as_slice(), limit).await
+            let rows = numbered(client, next.as_slice(), limit).await?;
+            // It may have been removed meanwhile. That is not the end of the log.
+            let removed = next.filter(|_| rows.is_empty()).map(Seen::Damaged);
+            Ok(rows.into_iter().chain(removed).collect())
         }
         rows => rows,
     }

@@ -268,6 +268,7 @@ impl<B: Backend> Writer<B> {
     fn commit_all(&mut self, batch: Batch) {
         let Batch { mut writes, mut settlements } = batch;
         while !(writes.is_empty() && settlements.is_empty()) {
+            self.heartbeat.beat();
             let written: Vec<&Write> = writes.iter().map(|waiting| &*waiting.job).collect();
             let settled: Vec<&Settlement> = settlements.iter().map(|w| &*w.job).collect();
             let single = written.len() + settled.len() == 1;

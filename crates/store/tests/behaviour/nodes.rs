@@ -573,7 +573,7 @@ async fn a_node_whose_writes_wait_for_a_lock_that_somebody_keeps_is_not_healthy(
     b.store.health().await.unwrap();
     holder.batch(&format!("SELECT pg_advisory_unlock({key})")).await.unwrap();
     within(a.store.health()).await.unwrap();
-    assert_eq!(place.ask("SELECT count(*) FROM room"), 0);
+    assert_eq!(place.ask("SELECT count(*) FROM restive_room"), 0);
     a.put(book("B", json!(1))).await;
 }
 

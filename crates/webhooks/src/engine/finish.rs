@@ -314,6 +314,7 @@ impl Engine {
                 }
             }
         }
+        self.end_settling();
     }
 }
 

@@ -177,6 +177,54 @@ async fn a_bucket_that_comes_back_while_its_requests_are_in_flight_starts_afresh
     two.stop().await;
 }
 
+/// The leases lapse while the store takes no outcomes, and come back with the same fences.
+#[tokio::test]
+async fn a_bucket_that_comes_back_to_its_node_repeats_no_delivery_with_an_outcome() {
+    let bed = Bed::new();
+    let node = Node::new();
+    // A failed settlement is tried again long after the leases have come back.
+    let limits = webhooks::Limits {
+        store_wait: Duration::from_millis(400),
+        store_wait_longest: Duration::from_millis(400),
+        ..limits()
+    };
+    let engine = bed.start_as(limits, node.clone(), bed.folder.path());
+    let sink = Sink::new(|request, number| match request.kind() {
+        "ping" => Reply::Status(200),
+        // One of the first ten fails.
+        _ if number == 5 => Reply::Status(500),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (endpoint, _) = bed.endpoint(&sink, json!({ "max_in_flight": 8 })).await;
+    let lease = node.take(&bed, &[HERE])[0];
+    until("the ping", || bed.rows(endpoint, Status::Succeeded) == 1).await;
+    bed.store.full.store(true, SeqCst);
+    let records: Vec<String> = (0..10).map(|n| format!("book_{n}")).collect();
+    bed.tell(&records.iter().map(String::as_str).collect::<Vec<_>>());
+    until("the outcomes are known", || bed.figure("restive_webhook_unsettled") == 10).await;
+    node.hold([], Duration::ZERO);
+    until("its queues are gone", || bed.figure("restive_webhook_endpoints") == 0).await;
+    node.hold([Holding::Serve(lease)], Duration::from_secs(600));
+    linger().await;
+    bed.store.full.store(false, SeqCst);
+    until("the outcomes are durable", || {
+        bed.rows(endpoint, Status::Succeeded) == 10 && bed.rows(endpoint, Status::Pending) == 1
+    })
+    .await;
+    linger().await;
+    assert_eq!(sink.events().len(), 10, "nothing is repeated");
+    bed.clock.advance(100);
+    until("the retry", || bed.rows(endpoint, Status::Succeeded) == 11).await;
+    bed.tell(&["book_10"]);
+    until("the next event", || bed.rows(endpoint, Status::Succeeded) == 12).await;
+    linger().await;
+    assert_eq!(sink.events().len(), 12);
+    engine.stop().await;
+    let (head, newest) = (store::cluster::head_of(lease.bucket), bed.newest());
+    assert_eq!(bed.store.look().positions.get(&head), Some(&newest));
+}
+
 #[tokio::test]
 async fn positions_retries_and_replays_go_on_at_the_next_node() {
     let bed = Bed::new();

@@ -20,6 +20,13 @@ pub enum Owner {
     Replay { number: i64, endpoint: i64 },
 }
 
+impl Owner {
+    pub fn endpoint(self) -> i64 {
+        let (Owner::Queue(endpoint) | Owner::Replay { endpoint, .. }) = self;
+        endpoint
+    }
+}
+
 /// What its owner needs to know once an outcome is durable.
 #[derive(Debug)]
 pub struct Mark {

@@ -163,7 +163,6 @@ impl Engine {
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
                     let place = self.slots.take(account, 1);
-                    let owner = (owner, queue.opened);
                     self.sends.launch(owner, job, &queue.sending.post, &self.clock, place);
                 }
                 Err(None) => return,

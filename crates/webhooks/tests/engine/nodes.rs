@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, HERE, Running, THERE, limits, linger, until};
 use crate::node::{Node, bump};
-use crate::sink::{Reply, Sink};
+use crate::sink::{Gate, Reply, Sink};
 use model::schema::Builtin;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +174,32 @@ async fn a_bucket_that_comes_back_while_its_requests_are_in_flight_starts_afresh
     );
     bed.tell(&["book_3", "book_4"]);
     until("the window is free", || bed.rows(endpoint, Status::Succeeded) == 5).await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn requests_of_a_lost_bucket_end_before_the_next_node_sends_them_again() {
+    let bed = Bed::new();
+    let two = Two::start(&bed);
+    let (gate, other_gate) = (Gate::closed(), Gate::closed());
+    let sink = Sink::behind(&gate).await;
+    let other_sink = Sink::behind(&other_gate).await;
+    let fields = json!({ "max_in_flight": 2, "timeout": 30, "ordering": "resource" });
+    let (endpoint, _) = bed.endpoint(&sink, fields).await;
+    let (other, _) = bed.endpoint_in(THERE, &other_sink, json!({ "timeout": 30 })).await;
+    let leases = two.nodes[0].take(&bed, &[HERE, THERE]);
+    until("in flight", || sink.under_way() >= 1 && other_sink.under_way() == 1).await;
+    two.nodes[0].hold([Holding::Serve(leases[1])], Duration::from_secs(600));
+    until("its requests have ended", || sink.under_way() == 0).await;
+    assert_eq!(other_sink.under_way(), 1, "other buckets go on");
+    two.nodes[1].take(&bed, &[HERE]);
+    until("in flight again", || sink.under_way() >= 1).await;
+    gate.set(true);
+    other_gate.set(true);
+    until("the ping", || bed.rows(endpoint, Status::Succeeded) == 1).await;
+    until("the other ping", || bed.rows(other, Status::Succeeded) == 1).await;
+    assert!(sink.most() <= 2, "{}", sink.most());
+    assert_eq!(other_sink.count(), 1);
     two.stop().await;
 }
 

@@ -141,6 +141,7 @@ async fn send(
         max_response_bytes: transport.response_bytes,
         vet: &vet,
         names: Names::Absolute,
+        account: Some(post.account),
         ..Call::new(Method::POST, &post.target)
     };
     SendResult::Sent(Box::new(transport.client.send(&mut call).await))

@@ -7,7 +7,7 @@
 
 use super::Engine;
 use super::tasks::TaskResult;
-use crate::load::{LoadedEndpoints, Loading, load};
+use crate::load::{LoadedEndpoints, load};
 use crate::queue::EndpointQueue;
 use crate::replay::Replay;
 use model::Scope;
@@ -15,7 +15,7 @@ use model::write::Cause;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
-use store::cluster::{BUCKETS, Bucket, Cluster, Holding, Holdings, Lease, bucket_of, head_of};
+use store::cluster::{BUCKETS, Bucket, Cluster, Holding, Holdings, Lease, bucket_of};
 use store::{EndpointState, Settlement};
 use tokio::sync::watch;
 
@@ -202,19 +202,12 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let mut is_wanted = [false; BUCKETS];
-        for bucket in wanted.keys() {
-            is_wanted[usize::from(*bucket)] = true;
-        }
-        let loading = Loading {
-            heads: wanted.keys().map(|bucket| head_of(*bucket)).collect(),
-            wanted: Box::new(move |scope| is_wanted[usize::from(bucket_of(scope))]),
-        };
+        let coming: Vec<Bucket> = wanted.keys().copied().collect();
         self.buckets.loading = wanted;
         let (store, schema) = (self.store.clone(), self.schema.clone());
         let limits = self.limits.clone();
         self.tasks.run(async move {
-            TaskResult::Loaded(Box::new(load(&store, &schema, loading, &limits, &|| {}).await))
+            TaskResult::Loaded(Box::new(load(&store, &schema, Some(coming), &limits, &|| {}).await))
         });
     }
 

@@ -15,7 +15,7 @@ use crate::health::Health;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::limits::Limits;
-use crate::load::{LoadedEndpoints, Loading, every, load};
+use crate::load::{LoadedEndpoints, every, load};
 use crate::pins::Pins;
 use crate::prepared::Loaded;
 use crate::queue::EndpointQueue;
@@ -50,7 +50,7 @@ impl Engine {
         let beat = || heartbeat.beat();
         let pins = pins(&store, &schema, &versions, (&limits, &beat)).await;
         let LoadedEndpoints { endpoints, replays, states } = match buckets.is_all() {
-            true => load(&store, &schema, Loading::all(), &limits, &beat).await,
+            true => load(&store, &schema, None, &limits, &beat).await,
             // They come with their leases.
             false => LoadedEndpoints::default(),
         };
@@ -171,7 +171,7 @@ async fn pins(
 ) -> Pins {
     let mut pins = Pins::default();
     if versions.get(1).is_some() {
-        for (_, account) in every(store, schema.own(Builtin::Account), &|_| true, start).await {
+        for (_, account) in every(store, schema.own(Builtin::Account), start).await {
             pins.put(versions, &account);
         }
     }

@@ -242,7 +242,7 @@ impl Engine {
         let endpoints = loaded.endpoints.into_iter().filter(|(scope, _)| has_come(*scope));
         self.open_all(endpoints.collect(), loaded.states.endpoints);
         for (scope, record) in loaded.replays.iter().filter(|(scope, _)| has_come(*scope)) {
-            self.note_replay(*scope, record);
+            self.load_replay(*scope, record);
         }
         let endpoints = self.queues.len();
         tracing::info!(buckets = count, endpoints, "webhooks: serves more accounts");

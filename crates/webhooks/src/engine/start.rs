@@ -102,7 +102,7 @@ impl Engine {
         };
         engine.open_all(endpoints, states.endpoints);
         for (scope, record) in &replays {
-            engine.note_replay(*scope, record);
+            engine.load_replay(*scope, record);
         }
         engine.tasks.nudge(nudged);
         engine.watch_buckets();
@@ -136,6 +136,7 @@ impl Engine {
         self.opened += 1;
         queue.opened = self.opened;
         if let Some(standing) = standing {
+            queue.sending.pace.empty(self.clock.now);
             queue.retries.due = standing.due;
             if let Some(failures) = standing.failures {
                 queue.condition.health = Health::resume(failures);

@@ -252,6 +252,28 @@ async fn a_bucket_that_comes_back_to_its_node_repeats_no_delivery_with_an_outcom
 }
 
 #[tokio::test]
+async fn a_rate_limit_holds_when_its_bucket_moves() {
+    let bed = Bed::new();
+    let two = Two::start(&bed);
+    let sink = Sink::willing().await;
+    let fields = json!({ "rate_limit": 10, "max_in_flight": 50 });
+    let (endpoint, _) = bed.endpoint(&sink, fields).await;
+    two.nodes[0].take(&bed, &[HERE]);
+    let records: Vec<String> = (0..9).map(|n| format!("book_{n}")).collect();
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    bed.tell(&records);
+    until("the first events", || bed.rows(endpoint, Status::Succeeded) == 10).await;
+    two.nodes[0].hold([], Duration::ZERO);
+    bed.tell(&records);
+    let begun = tokio::time::Instant::now();
+    two.nodes[1].take(&bed, &[HERE]);
+    until("the next events", || bed.rows(endpoint, Status::Succeeded) == 19).await;
+    let last = sink.seen().last().unwrap().at;
+    assert!(last - begun >= Duration::from_millis(850), "{:?}", last - begun);
+    two.stop().await;
+}
+
+#[tokio::test]
 async fn positions_retries_and_replays_go_on_at_the_next_node() {
     let bed = Bed::new();
     let two = Two::start(&bed);

@@ -16,6 +16,7 @@ mod upgrade;
 mod options;
 mod state;
 mod fair;
+mod open_replays;
 mod writer;
 pub mod usage;
 pub mod follow;

@@ -1,5 +1,6 @@
 //! Records: every change, and reads of records, lists and stored responses.
 
+use crate::cluster::Bucket;
 use crate::{BoxFuture, Error};
 use model::query::{Position, Query};
 use model::record::Record;
@@ -61,6 +62,16 @@ pub trait Records: Send + Sync + 'static {
     fn every(
         &self,
         collection: CollectionIx,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>>;
+
+    /// The same for the engine of webhooks: of replays only those with work left; with `buckets`
+    /// only those of accounts in these.
+    fn every_served(
+        &self,
+        collection: CollectionIx,
+        buckets: Option<Vec<Bucket>>,
         after: i64,
         max: usize,
     ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>>;

@@ -1,4 +1,4 @@
-//! Reads endpoints with their states, and replays: of all accounts at a start, and of some when
+//! Reads endpoints with their states, and open replays: of all accounts at a start, and of some when
 //! their buckets come. Knows nothing of the engine that opens them.
 
 use crate::limits::Limits;
@@ -6,24 +6,11 @@ use crate::store_retry::until_answered;
 use model::schema::Builtin;
 use model::{CollectionIx, Record, Schema, Scope};
 use std::sync::Arc;
-use store::{EndpointStates, Store};
+use store::cluster::{BUCKETS, Bucket, bucket_of, head_of};
+use store::{BoxFuture, EndpointStates, Error, Store};
 
 /// Records read at a time.
 const PAGE: usize = 256;
-
-/// Which endpoints and replays to load.
-pub struct Loading {
-    /// Rows of positions besides those of the endpoints.
-    pub heads: Vec<i64>,
-    /// Whether those of an account are wanted.
-    pub wanted: Box<dyn Fn(Scope) -> bool>,
-}
-
-impl Loading {
-    pub fn all() -> Loading {
-        Loading { heads: Vec::new(), wanted: Box::new(|_| true) }
-    }
-}
 
 /// Endpoints with their states, and replays.
 #[derive(Default)]
@@ -33,36 +20,56 @@ pub struct LoadedEndpoints {
     pub states: EndpointStates,
 }
 
-/// Reads endpoints and replays; `beat` is called after each read.
+/// Reads endpoints, and replays with work left: of the accounts in these buckets, or of all. `beat`
+/// is called after each read.
 pub async fn load(
     store: &Arc<dyn Store>,
     schema: &Schema,
-    loading: Loading,
+    buckets: Option<Vec<Bucket>>,
     limits: &Limits,
     beat: &dyn Fn(),
 ) -> LoadedEndpoints {
-    let Loading { heads, wanted } = loading;
     let start = (limits, beat);
-    let endpoints = every(store, schema.own(Builtin::Endpoint), &*wanted, start).await;
-    let replays = every(store, schema.own(Builtin::Replay), &*wanted, start).await;
+    let mut is_wanted = [buckets.is_none(); BUCKETS];
+    for bucket in buckets.iter().flatten() {
+        is_wanted[usize::from(*bucket)] = true;
+    }
+    let wanted = |scope: Scope| is_wanted[usize::from(bucket_of(scope))];
+    let served = async |builtin: Builtin| {
+        let collection = schema.own(builtin);
+        let read = |after| store.every_served(collection, buckets.clone(), after, PAGE);
+        let mut all = paged(read, start).await;
+        all.retain(|(scope, _)| wanted(*scope));
+        all
+    };
+    let endpoints = served(Builtin::Endpoint).await;
+    let replays = served(Builtin::Replay).await;
+    let heads = buckets.iter().flatten().map(|bucket| head_of(*bucket)).collect();
     let states = states(store, &endpoints, heads, start).await;
     LoadedEndpoints { endpoints, replays, states }
 }
 
-/// The records of a collection, of the accounts that are wanted.
+/// The records of a collection, of all accounts.
 pub async fn every(
     store: &Arc<dyn Store>,
     collection: CollectionIx,
-    wanted: &dyn Fn(Scope) -> bool,
+    start: (&Limits, &dyn Fn()),
+) -> Vec<(Scope, Record)> {
+    paged(|after| store.every(collection, after, PAGE), start).await
+}
+
+/// All that is read page by page.
+async fn paged<'a>(
+    read: impl Fn(i64) -> BoxFuture<'a, Result<Vec<(Scope, Record)>, Error>>,
     (limits, beat): (&Limits, &dyn Fn()),
 ) -> Vec<(Scope, Record)> {
     let (mut all, mut after) = (Vec::new(), 0);
     loop {
-        let page = until_answered("records", limits, || store.every(collection, after, PAGE)).await;
+        let page = until_answered("records", limits, || read(after)).await;
         beat();
         let more = page.len() == PAGE;
         after = page.last().map_or(after, |(_, record)| record.number);
-        all.extend(page.into_iter().filter(|(scope, _)| wanted(*scope)));
+        all.extend(page);
         if !more {
             return all;
         }

@@ -79,6 +79,13 @@ impl Pace {
         self.paused_until.filter(|until| *until > now)
     }
 
+    /// What its rate allows was sent just before, by another node or before a restart.
+    pub fn empty(&mut self, now: Instant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.empty(now);
+        }
+    }
+
     /// Takes over failures in a row from before a restart.
     pub fn resume(&mut self, failures: u32) {
         self.failures = failures;
@@ -163,6 +170,10 @@ impl Bucket {
 
     pub fn rate(&self) -> usize {
         self.rate as usize
+    }
+
+    pub fn empty(&mut self, now: Instant) {
+        (self.tokens, self.at) = (0.0, Some(now));
     }
 
     pub fn readiness(&self, now: Instant) -> Readiness {
@@ -269,5 +280,9 @@ mod tests {
         }
         // The second's worth at the beginning, and three seconds.
         assert!((39..=40).contains(&sent), "{sent}");
+        bucket.empty(start);
+        let ready = start + Duration::from_millis(101);
+        assert_eq!(bucket.readiness(start), Readiness::Until(ready));
+        assert_eq!(bucket.readiness(ready), Readiness::Open);
     }
 }

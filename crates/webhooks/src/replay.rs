@@ -161,6 +161,13 @@ impl Replay {
         })
     }
 
+    /// What its rate allows was sent just before, by another node or before a restart.
+    pub fn empty(&mut self, now: Instant) {
+        if let Some(bucket) = &mut self.bucket {
+            bucket.empty(now);
+        }
+    }
+
     /// It is known where it begins and ends. One that was in flight goes on.
     pub fn bounded(&mut self, first: i64, last: i64) {
         self.last = last;
@@ -451,6 +458,18 @@ pub(crate) mod tests {
         replay.bounded(10, 20);
         assert_eq!((replay.stage, replay.cursor), (Stage::Sending, 15));
         assert_eq!(replay.fields()["done"], 4);
+    }
+
+    #[test]
+    fn an_interrupted_replay_has_used_up_its_rate() {
+        let mut replay = replay(json!({ "status": "pending", "rate_limit": 10 })).unwrap();
+        replay.bounded(10, 20);
+        replay.count(2, 20);
+        replay.load(vec![job(12), job(15)], 20);
+        let now = Instant::now();
+        replay.empty(now);
+        let Err(Some(at)) = replay.next(8, false, now) else { panic!("sent at once") };
+        assert!(at > now && replay.next(8, false, at).is_ok());
     }
 
     #[test]

@@ -22,6 +22,8 @@ const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
 /// An endpoint as a place to post to.
 pub struct Post {
+    /// The number of its account.
+    pub account: i64,
     pub target: Target,
     pub timeout: Duration,
     fixed: Vec<(HeaderName, HeaderValue)>,
@@ -79,6 +81,7 @@ impl Post {
             }
         }
         Ok(Post {
+            account: endpoint.scope.account_number(),
             target,
             timeout: endpoint.timeout,
             fixed,

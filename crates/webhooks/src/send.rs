@@ -23,8 +23,6 @@ use wire::outgoing::{Call, CallTimeouts, Names, Report, Retry};
 /// A request that came to its end.
 pub struct Finished {
     pub owner: Owner,
-    /// Which of the queues of this number it was sent for.
-    pub opened: u64,
     pub job: Job,
     pub result: SendResult,
     /// When it began, by both clocks.
@@ -45,7 +43,19 @@ pub struct Transport {
     pub response_bytes: usize,
 }
 
-type Request = Pin<Box<dyn Future<Output = Finished>>>;
+/// A request in flight.
+struct Request {
+    endpoint: i64,
+    sending: Pin<Box<dyn Future<Output = Finished>>>,
+}
+
+impl Future for Request {
+    type Output = Finished;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Finished> {
+        self.sending.as_mut().poll(cx)
+    }
+}
 
 pub struct Sends {
     transport: Rc<Transport>,
@@ -70,16 +80,23 @@ impl Sends {
         self.requests.clear();
     }
 
+    /// Ends the requests to endpoints for which this holds, without an outcome: their connections
+    /// are closed.
+    pub fn cancel(&mut self, holds: impl Fn(i64) -> bool) {
+        let requests = std::mem::take(&mut self.requests).into_iter();
+        self.requests = requests.filter(|request| !holds(request.endpoint)).collect();
+    }
+
     pub fn launch(
         &mut self,
-        (owner, opened): (Owner, u64),
+        owner: Owner,
         job: Job,
         post: &Result<Rc<Post>, EndpointFault>,
         clock: &Clock,
         place: Option<Share<i64>>,
     ) {
         let (now, created) = (clock.now, clock.iso());
-        let request: Request = match post {
+        let sending: Pin<Box<dyn Future<Output = Finished>>> = match post {
             Ok(post) => {
                 self.stamp.set(clock.wall);
                 let body = post.body(&job.event);
@@ -90,15 +107,15 @@ impl Sends {
                     let result = poll_fn(|cx| guarded(|| sending.as_mut().poll(cx))).await;
                     // Its account may have another request in flight.
                     drop(place);
-                    Finished { owner, opened, job, result, started: now, created }
+                    Finished { owner, job, result, started: now, created }
                 })
             }
             Err(broken) => {
                 let result = SendResult::Unsent(broken.clone());
-                Box::pin(ready(Finished { owner, opened, job, result, started: now, created }))
+                Box::pin(ready(Finished { owner, job, result, started: now, created }))
             }
         };
-        self.requests.push(request);
+        self.requests.push(Request { endpoint: owner.endpoint(), sending });
     }
 
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Finished>> {
@@ -124,6 +141,7 @@ async fn send(
         max_response_bytes: transport.response_bytes,
         vet: &vet,
         names: Names::Absolute,
+        account: Some(post.account),
         ..Call::new(Method::POST, &post.target)
     };
     SendResult::Sent(Box::new(transport.client.send(&mut call).await))

@@ -4,7 +4,8 @@
 use crate::journal::Place;
 use crate::limits::Limits;
 use model::{Scope, Timestamp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use store::cluster::{Bucket, bucket_of};
 use store::{Failures, Outcome, Settlement, Status};
 use tokio::time::Instant;
 
@@ -17,6 +18,13 @@ const OUTCOME_BYTES: usize = 256;
 pub enum Owner {
     Queue(i64),
     Replay { number: i64, endpoint: i64 },
+}
+
+impl Owner {
+    pub fn endpoint(self) -> i64 {
+        let (Owner::Queue(endpoint) | Owner::Replay { endpoint, .. }) = self;
+        endpoint
+    }
 }
 
 /// What its owner needs to know once an outcome is durable.
@@ -149,9 +157,10 @@ impl Settler {
         Begin::Now(settlement, scopes)
     }
 
-    /// The number of the next settlement, which contains everything but outcomes that is known now.
-    pub fn next_number(&self) -> u64 {
-        self.begun + 1
+    /// The number of the settlement with which everything but outcomes is durable that is known
+    /// now.
+    pub fn last_number(&self) -> u64 {
+        self.begun + u64::from(self.has_news())
     }
 
     /// The number of the newest settlement that is durable.
@@ -164,33 +173,9 @@ impl Settler {
         self.marks.iter().chain(&self.flying).any(|mark| own(mark.scope))
     }
 
-    /// Drops everything of endpoints for which this holds; the account is known for outcomes. What
-    /// is on its way to the store is not followed any more. Returns the places in the journal.
-    pub fn abandon(&mut self, mut holds: impl FnMut(i64, Option<Scope>) -> bool) -> Vec<Place> {
-        let mut places = Vec::new();
-        let (outcomes, marks) =
-            (std::mem::take(&mut self.outcomes), std::mem::take(&mut self.marks));
-        for (outcome, mark) in outcomes.into_iter().zip(marks) {
-            if holds(outcome.endpoint, Some(outcome.scope)) {
-                places.push(mark.place);
-            } else {
-                self.outcomes.push_back(outcome);
-                self.marks.push_back(mark);
-            }
-        }
-        self.flying.retain(|mark| {
-            let (Owner::Queue(endpoint) | Owner::Replay { endpoint, .. }) = mark.owner;
-            let is_abandoned = holds(endpoint, Some(mark.scope));
-            if is_abandoned {
-                places.push(mark.place);
-            }
-            !is_abandoned
-        });
-        self.positions.retain(|endpoint, _| !holds(*endpoint, None));
-        self.pauses.retain(|endpoint, _| !holds(*endpoint, None));
-        self.failures.retain(|endpoint, _| !holds(*endpoint, None));
-        self.gone.retain(|(endpoint, scope)| !holds(*endpoint, Some(*scope)));
-        places
+    /// The buckets of accounts with outcomes that are not durable yet.
+    pub fn buckets_with_outcomes(&self) -> BTreeSet<Bucket> {
+        self.marks.iter().chain(&self.flying).map(|mark| bucket_of(mark.scope)).collect()
     }
 
     /// The settlement in flight is durable.

@@ -10,7 +10,10 @@ pub const BUCKETS: usize = 256;
 
 pub type Bucket = u8;
 
-/// The bucket of an account. In SQL: `((((scope >> 1) & 65535) * 40503) & 65535) >> 8`.
+/// `bucket_of` for a row `t`, in SQL.
+pub(crate) const BUCKET_OF: &str = "((((t.scope >> 1) & 65535) * 40503) & 65535) >> 8";
+
+/// The bucket of an account.
 pub fn bucket_of(scope: Scope) -> Bucket {
     // Numbers of accounts often have the same distance: the factor is odd, near 65536 divided by
     // the golden ratio, and spreads them evenly.

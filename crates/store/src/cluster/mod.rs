@@ -12,6 +12,7 @@ mod solo;
 
 pub use budget::{BudgetRequest, Budgeted, chunk};
 pub use hold::Hold;
+pub(crate) use holdings::BUCKET_OF;
 pub use holdings::{BUCKETS, Bucket, Holding, Holdings, Lease, bucket_of, head_of};
 pub use solo::Solo;
 

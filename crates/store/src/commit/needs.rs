@@ -88,7 +88,7 @@ static ENDPOINTS: Limit = Limit {
 /// endpoint may need one after an outage.
 static OPEN_REPLAYS: Limit = Limit {
     most: 2_000,
-    statuses: &["pending", "running"],
+    statuses: crate::open_replays::STATUSES,
     null: None,
     message: "An account has at most 2000 pending and running replays in each mode. Wait until \
               some have ended, or cancel them.",

@@ -3,6 +3,7 @@
 //! connection.
 
 use super::{shortened, views};
+use crate::open_replays;
 use model::evolve::Stored;
 use model::schema::{Builtin, Field, Kind};
 use model::version::Versions;
@@ -355,6 +356,10 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
     if collection.internal && collection.name == KEYS {
         // A key is found before its scope is known.
         add("i", "digest", format!("({})", column_name(KEY_DIGEST)), String::new());
+    }
+    if collection.builtin == Some(Builtin::Replay) {
+        let tail = format!(" WHERE {}", open_replays::IS_OPEN);
+        add("i", open_replays::INDEX, "(n)".into(), tail);
     }
     for names in collection.indexes.iter().map(|index| &index.fields) {
         let columns: Vec<String> = names.iter().map(|name| indexed(collection, name)).collect();

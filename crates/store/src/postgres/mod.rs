@@ -36,6 +36,7 @@ mod write;
 
 pub use migrate::{PostgresSource, PostgresTarget};
 
+use crate::cluster::Bucket;
 use crate::commit;
 use crate::fair::Tenant;
 use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
@@ -285,6 +286,23 @@ impl Records for PostgresStore {
         let shared = &*self.shared;
         Box::pin(self.pool.long(Tenant::Service, move |client: Arc<Client>| async move {
             read::every(&client, shared, collection, after, max).await
+        }))
+    }
+
+    fn every_served(
+        &self,
+        collection: CollectionIx,
+        buckets: Option<Vec<Bucket>>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        let shared = &*self.shared;
+        Box::pin(self.pool.long(Tenant::Service, move |client: Arc<Client>| {
+            let buckets = buckets.clone();
+            async move {
+                let buckets = buckets.as_deref();
+                read::every_served(&client, shared, collection, buckets, after, max).await
+            }
         }))
     }
 

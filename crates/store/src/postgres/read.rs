@@ -7,9 +7,11 @@ use super::layout::{self, Source, Table};
 use super::param::{Param, params};
 use super::shared::Shared;
 use super::views;
+use crate::cluster::{BUCKET_OF, Bucket};
 use crate::commit::{By, Dependent, Dependents};
-use crate::{Child, Error};
+use crate::{Child, Error, open_replays};
 use model::record;
+use model::schema::Builtin;
 use model::{Collection, CollectionIx, Record, Scope, Timestamp};
 use tokio_postgres::Row;
 
@@ -208,13 +210,44 @@ pub async fn every(
     after: i64,
     max: usize,
 ) -> Result<Vec<(Scope, Record)>, Error> {
+    every_with(client, shared, ix, "", params![after, max as i64]).await
+}
+
+/// The same, of replays only those with work left, and of accounts in these buckets.
+pub async fn every_served(
+    client: &Client,
+    shared: &Shared,
+    ix: CollectionIx,
+    buckets: Option<&[Bucket]>,
+    after: i64,
+    max: usize,
+) -> Result<Vec<(Scope, Record)>, Error> {
+    let mut only = String::new();
+    if shared.schema.collections[ix].builtin == Some(Builtin::Replay) {
+        only.push_str(&format!(" AND t.{}", open_replays::IS_OPEN));
+    }
+    let Some(buckets) = buckets else {
+        return every_with(client, shared, ix, &only, params![after, max as i64]).await;
+    };
+    only.push_str(&format!(" AND ({BUCKET_OF}) = ANY($3)"));
+    let buckets: Vec<i64> = buckets.iter().map(|bucket| i64::from(*bucket)).collect();
+    every_with(client, shared, ix, &only, params![after, max as i64, buckets]).await
+}
+
+async fn every_with(
+    client: &Client,
+    shared: &Shared,
+    ix: CollectionIx,
+    only: &str,
+    values: &[Param<'_>],
+) -> Result<Vec<(Scope, Record)>, Error> {
     let table = &shared.tables[ix];
     let sql = format!(
-        "SELECT {}, t.scope FROM {} t WHERE t.n > $1 ORDER BY t.n LIMIT $2",
+        "SELECT {}, t.scope FROM {} t WHERE t.n > $1{only} ORDER BY t.n LIMIT $2",
         table.select, table.name
     );
     let collection = &shared.schema.collections[ix];
-    let rows = client.query(&sql, params![after, max as i64]).await?;
+    let rows = client.query(&sql, values).await?;
     let one = |row: &Row| Ok((Scope(row.cell(table.width)?), record_of(row, table, collection)?));
     rows.iter().map(one).collect()
 }

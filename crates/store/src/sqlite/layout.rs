@@ -3,6 +3,7 @@
 //! connection.
 
 use super::views;
+use crate::open_replays;
 use model::evolve::Stored;
 use model::schema::{Builtin, Field, Kind};
 use model::version::Versions;
@@ -336,6 +337,9 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         add("i", "digest", column_name(KEY_DIGEST), String::new());
         // Those that count towards the limit, however many were revoked.
         add("i", "unrevoked", "scope".into(), format!(" WHERE {}", is_null("revoked_at")));
+    }
+    if collection.builtin == Some(Builtin::Replay) {
+        add("i", open_replays::INDEX, "n".into(), format!(" WHERE {}", open_replays::IS_OPEN));
     }
     for index in &collection.indexes {
         let columns: Vec<String> = index.fields.iter().map(|field| physical(field)).collect();

@@ -42,6 +42,7 @@ pub use backup::make_one_file;
 pub use inspect::{Depth, damage, review};
 pub use migrate::{SqliteSource, SqliteTarget};
 
+use crate::cluster::Bucket;
 use crate::commit;
 use crate::fair;
 use crate::list::{EMBEDDED_BYTES, SHORT_BYTES};
@@ -302,6 +303,20 @@ impl Records for SqliteStore {
         let shared = self.shared.clone();
         self.readers
             .run(move |connection| outbox::every(connection, &shared, collection, after, max))
+    }
+
+    fn every_served(
+        &self,
+        collection: CollectionIx,
+        buckets: Option<Vec<Bucket>>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        let shared = self.shared.clone();
+        self.readers.run(move |connection| {
+            let buckets = buckets.as_deref();
+            outbox::every_served(connection, &shared, collection, buckets, after, max)
+        })
     }
 
     fn remembered<'a>(

@@ -4,12 +4,14 @@
 
 use super::shared::Shared;
 use super::{erasure, layout, log, read};
+use crate::cluster::{BUCKET_OF, Bucket};
 use crate::commit::Limit;
 use crate::outbox::{
     Delivery, EndpointState, EndpointStates, Failures, Outcome, Retries, Retry, Settlement, Status,
 };
-use crate::{Error, event_bytes};
-use model::{Scope, Timestamp};
+use crate::{Error, event_bytes, open_replays};
+use model::schema::Builtin;
+use model::{Collection, CollectionIx, Record, Scope, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::time::Duration;
 
@@ -393,13 +395,47 @@ pub fn count(
 pub fn every(
     connection: &Connection,
     shared: &Shared,
-    collection: model::CollectionIx,
+    collection: CollectionIx,
     after: i64,
     max: usize,
-) -> Result<Vec<(Scope, model::Record)>, Error> {
+) -> Result<Vec<(Scope, Record)>, Error> {
+    every_with(connection, shared, collection, ("", ""), after, max)
+}
+
+/// The same, of replays only those with work left, and of accounts in these buckets.
+pub fn every_served(
+    connection: &Connection,
+    shared: &Shared,
+    collection: CollectionIx,
+    buckets: Option<&[Bucket]>,
+    after: i64,
+    max: usize,
+) -> Result<Vec<(Scope, Record)>, Error> {
+    let Collection { builtin, name, .. } = &shared.schema.collections[collection];
+    let (mut index, mut only) = (String::new(), String::new());
+    if *builtin == Some(Builtin::Replay) {
+        let name = layout::quote(&format!("i_{name}+{}", open_replays::INDEX));
+        index = format!(" INDEXED BY {name}");
+        only.push_str(&format!(" AND t.{}", open_replays::IS_OPEN));
+    }
+    if let Some(buckets) = buckets {
+        let buckets: Vec<String> = buckets.iter().map(Bucket::to_string).collect();
+        only.push_str(&format!(" AND ({BUCKET_OF}) IN ({})", buckets.join(", ")));
+    }
+    every_with(connection, shared, collection, (&index, &only), after, max)
+}
+
+fn every_with(
+    connection: &Connection,
+    shared: &Shared,
+    collection: CollectionIx,
+    (index, only): (&str, &str),
+    after: i64,
+    max: usize,
+) -> Result<Vec<(Scope, Record)>, Error> {
     let table = &shared.tables[collection];
     let sql = format!(
-        "SELECT {}, t.scope FROM {} t WHERE t.n > ?1 ORDER BY t.n LIMIT ?2",
+        "SELECT {}, t.scope FROM {} t{index} WHERE t.n > ?1{only} ORDER BY t.n LIMIT ?2",
         table.select, table.name
     );
     let mut statement = connection.prepare_cached(&sql)?;

@@ -5,8 +5,9 @@ use crate::support::*;
 use model::query::{Filter, Query, Test};
 use model::record::Scalar;
 use model::schema::Native;
-use model::{Change, Code, Record, Timestamp};
+use model::{Change, Code, Record, Scope, Timestamp};
 use serde_json::{Value, json};
+use store::cluster::bucket_of;
 use store::{Delivery, Failures, Outcome, Settlement, Status};
 
 const EVENTS: usize = 7;
@@ -444,6 +445,46 @@ pub async fn unfinished_replays_are_counted(bed: Bed) {
     bed.put(write(REPLAYS, Some(&first.id), ended)).await;
     bed.put(replay()).await;
     assert_eq!(bed.refused(replay()).await.code, Code::TooManyRecords);
+}
+
+pub async fn a_start_reads_no_replay_that_has_ended(bed: Bed) {
+    let hook = bed.put(endpoint(json!(["*"]))).await;
+    let mut theirs = endpoint(json!(["*"]));
+    theirs.scope = THERE;
+    let theirs = bed.put(theirs).await;
+    let replay = async |scope, hook: &Record, status: &str| {
+        let made = create(REPLAYS, json!({"endpoint": hook.id, "status": "pending"}));
+        let made = bed.put(model::Write { scope, ..made }).await;
+        let now = Change::Assign { fields: fields(json!({"status": status})), event: None };
+        bed.put(model::Write { scope, ..write(REPLAYS, Some(&made.id), now) }).await
+    };
+    let mut open = Vec::new();
+    for status in ["succeeded", "pending", "failed", "running", "cancelled", "pending"] {
+        let made = replay(HERE, &hook, status).await;
+        if status == "pending" || status == "running" {
+            open.push(made.id);
+        }
+    }
+    replay(THERE, &theirs, "succeeded").await;
+    let there = replay(THERE, &theirs, "running").await;
+    let buckets = |scopes: &[Scope]| Some(scopes.iter().copied().map(bucket_of).collect());
+    let read = async |collection, buckets, after, max| {
+        let found = bed.store.every_served(collection, buckets, after, max).await.unwrap();
+        found.into_iter().map(|(_, record)| record.id).collect::<Vec<_>>()
+    };
+    let everywhere: Vec<String> = open.iter().cloned().chain([there.id.clone()]).collect();
+    assert_eq!(read(REPLAYS, None, 0, 10).await, everywhere);
+    assert_eq!(read(REPLAYS, None, 0, 2).await, everywhere[..2]);
+    assert_eq!(read(REPLAYS, None, there.number - 1, 10).await, everywhere[3..]);
+    assert_eq!(read(REPLAYS, buckets(&[HERE, THERE]), 0, 10).await, everywhere);
+    let of_there = read(REPLAYS, buckets(&[THERE]), 0, 10).await;
+    let endpoints_of_there = read(ENDPOINTS, buckets(&[THERE]), 0, 10).await;
+    assert_eq!(read(ENDPOINTS, None, 0, 10).await, [hook.id.clone(), theirs.id.clone()]);
+    assert_eq!((of_there, endpoints_of_there), (vec![there.id], vec![theirs.id]));
+    // One that ends is not read any more.
+    let ended = Change::Assign { fields: fields(json!({"status": "failed"})), event: None };
+    bed.put(write(REPLAYS, Some(&open[0]), ended)).await;
+    assert_eq!(read(REPLAYS, None, 0, 10).await, everywhere[1..]);
 }
 
 pub async fn old_events_go_and_the_newest_stays(bed: Bed) {

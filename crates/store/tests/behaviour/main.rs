@@ -143,6 +143,7 @@ suite! {
         an_event_that_is_to_be_delivered_again_by_hand_stays
         endpoints_are_counted
         unfinished_replays_are_counted
+        a_start_reads_no_replay_that_has_ended
     }
     fairness {
         long_reads_of_one_account_delay_only_itself

@@ -1,20 +1,21 @@
 //! The accounts that this node serves, where other nodes serve others: buckets of accounts come and
 //! go at run time. A bucket that comes is loaded like all endpoints at a start. A bucket that is
 //! handed over begins nothing, ends what is in flight, and leaves with its positions. A bucket that
-//! was lost is dropped at once: what was in flight has no outcome here, and the next holder sends
-//! it again.
+//! was lost is dropped at once: what was in flight is cancelled, and the next holder sends it again.
+//! What was not durable at the loss is settled under the lost lease, and the bucket is
+//! loaded here again only after that.
 
 use super::Engine;
 use super::tasks::TaskResult;
-use crate::load::{LoadedEndpoints, Loading, load};
+use crate::load::{LoadedEndpoints, load};
 use crate::queue::EndpointQueue;
 use crate::replay::Replay;
 use model::Scope;
 use model::write::Cause;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
-use store::cluster::{BUCKETS, Bucket, Cluster, Holding, Holdings, Lease, bucket_of, head_of};
+use store::cluster::{BUCKETS, Bucket, Cluster, Holding, Holdings, Lease, bucket_of};
 use store::{EndpointState, Settlement};
 use tokio::sync::watch;
 
@@ -34,6 +35,10 @@ pub struct Buckets {
     /// Buckets whose endpoints are being loaded.
     loading: BTreeMap<Bucket, i64>,
     leaving: BTreeMap<Bucket, Leaving>,
+    /// Buckets that are served no more and whose results are still on the way to the store.
+    settling: BTreeMap<Bucket, Settling>,
+    /// The endpoints of buckets in `settling`.
+    former: HashMap<i64, Bucket>,
     /// The stored positions of the endpoints of each bucket that have none of their own.
     pub heads: BTreeMap<Bucket, i64>,
 }
@@ -44,6 +49,14 @@ struct Leaving {
     fence: i64,
     /// Its positions are durable with the settlement of this number.
     placed: Option<u64>,
+}
+
+/// A bucket whose last results are on the way to the store.
+#[derive(Clone, Copy, Debug)]
+struct Settling {
+    fence: i64,
+    /// Everything but outcomes is durable with the settlement of this number.
+    last: u64,
 }
 
 impl Buckets {
@@ -62,6 +75,8 @@ impl Buckets {
             served: BTreeMap::new(),
             loading: BTreeMap::new(),
             leaving: BTreeMap::new(),
+            settling: BTreeMap::new(),
+            former: HashMap::new(),
             heads: BTreeMap::new(),
         }
     }
@@ -97,7 +112,9 @@ impl Buckets {
     }
 
     fn lease_of(&self, bucket: Bucket) -> Lease {
-        Lease { bucket, fence: self.served.get(&bucket).copied().unwrap_or(NO_FENCE) }
+        let settling = || self.settling.get(&bucket).map(|settling| settling.fence);
+        let fence = self.served.get(&bucket).copied().or_else(settling);
+        Lease { bucket, fence: fence.unwrap_or(NO_FENCE) }
     }
 }
 
@@ -172,8 +189,12 @@ impl Engine {
         }
         let buckets = &self.buckets;
         let wanted = buckets.held.leases().filter_map(|holding| match holding {
-            Holding::Serve(lease) if !buckets.served.contains_key(&lease.bucket) => {
-                Some((lease.bucket, lease.fence))
+            Holding::Serve(Lease { bucket, fence })
+                if !buckets.served.contains_key(&bucket)
+                    // What is on the way to the store would be missing.
+                    && !buckets.settling.contains_key(&bucket) =>
+            {
+                Some((bucket, fence))
             }
             _ => None,
         });
@@ -181,19 +202,12 @@ impl Engine {
         if wanted.is_empty() {
             return;
         }
-        let mut is_wanted = [false; BUCKETS];
-        for bucket in wanted.keys() {
-            is_wanted[usize::from(*bucket)] = true;
-        }
-        let loading = Loading {
-            heads: wanted.keys().map(|bucket| head_of(*bucket)).collect(),
-            wanted: Box::new(move |scope| is_wanted[usize::from(bucket_of(scope))]),
-        };
+        let coming: Vec<Bucket> = wanted.keys().copied().collect();
         self.buckets.loading = wanted;
         let (store, schema) = (self.store.clone(), self.schema.clone());
         let limits = self.limits.clone();
         self.tasks.run(async move {
-            TaskResult::Loaded(Box::new(load(&store, &schema, loading, &limits, &|| {}).await))
+            TaskResult::Loaded(Box::new(load(&store, &schema, Some(coming), &limits, &|| {}).await))
         });
     }
 
@@ -228,38 +242,57 @@ impl Engine {
         let endpoints = loaded.endpoints.into_iter().filter(|(scope, _)| has_come(*scope));
         self.open_all(endpoints.collect(), loaded.states.endpoints);
         for (scope, record) in loaded.replays.iter().filter(|(scope, _)| has_come(*scope)) {
-            self.note_replay(*scope, record);
+            self.load_replay(*scope, record);
         }
         let endpoints = self.queues.len();
         tracing::info!(buckets = count, endpoints, "webhooks: serves more accounts");
         self.apply_holdings();
     }
 
-    /// Drops everything of these buckets. Outcomes that are not durable are dropped, too.
+    /// Drops everything of these buckets but what is on its way to the store.
     fn unload(&mut self, gone: &BTreeSet<Bucket>) {
         let is_gone = |scope: Scope| gone.contains(&bucket_of(scope));
         let queues = self.queues.iter().filter(|(_, queue)| is_gone(queue.endpoint.scope));
-        let numbers: BTreeSet<i64> = queues.map(|(number, _)| *number).collect();
-        for number in &numbers {
-            let Some(queue) = self.queues.remove(number) else { continue };
-            let (scope, id) = (queue.endpoint.scope, queue.endpoint.id.clone());
-            self.names.remove(&(scope, id));
-            self.subscriptions.remove(scope, *number);
+        for number in queues.map(|(number, _)| *number).collect::<Vec<_>>() {
+            let Some(queue) = self.queues.remove(&number) else { continue };
+            let scope = queue.endpoint.scope;
+            self.names.remove(&(scope, queue.endpoint.id.clone()));
+            self.subscriptions.remove(scope, number);
+            self.buckets.former.insert(number, bucket_of(scope));
         }
+        // The next holder sends them again: two at a time would be too many for the receiver.
+        let former = &self.buckets.former;
+        self.sends
+            .cancel(|endpoint| former.get(&endpoint).is_some_and(|bucket| gone.contains(bucket)));
         self.replays.remove_where(|replay: &Replay| is_gone(replay.scope));
-        let heads: BTreeSet<i64> = gone.iter().map(|bucket| head_of(*bucket)).collect();
-        for place in self.settler.abandon(|endpoint, scope| match scope {
-            Some(scope) => is_gone(scope),
-            None => numbers.contains(&endpoint) || heads.contains(&endpoint),
-        }) {
-            self.journal.settled(place);
-        }
+        let last = self.settler.last_number();
         for bucket in gone {
-            self.buckets.served.remove(bucket);
+            if let Some(fence) = self.buckets.served.remove(bucket) {
+                self.buckets.settling.insert(*bucket, Settling { fence, last });
+            }
             self.buckets.leaving.remove(bucket);
             self.buckets.heads.remove(bucket);
         }
+        self.end_settling();
         self.wake_blocked();
+    }
+
+    /// Loads buckets again whose last results from before are durable, or were refused because
+    /// another node had the lease.
+    pub(super) fn end_settling(&mut self) {
+        if self.buckets.settling.is_empty() {
+            return;
+        }
+        let (settler, before) = (&self.settler, self.buckets.settling.len());
+        let open = settler.buckets_with_outcomes();
+        self.buckets
+            .settling
+            .retain(|bucket, settling| settler.ended() < settling.last || open.contains(bucket));
+        if self.buckets.settling.len() < before {
+            let settling = &self.buckets.settling;
+            self.buckets.former.retain(|_, bucket| settling.contains_key(bucket));
+            self.load_buckets();
+        }
     }
 
     /// Lets buckets go whose work has ended.
@@ -278,11 +311,7 @@ impl Engine {
             self.write_positions(usize::MAX);
             self.write_failures();
             self.save_replays();
-            // Without news there is no settlement to wait for.
-            let number = match self.settler.has_news() {
-                true => self.settler.next_number(),
-                false => self.settler.ended(),
-            };
+            let number = self.settler.last_number();
             for bucket in to_place {
                 if let Some(leaving) = self.buckets.leaving.get_mut(&bucket) {
                     leaving.placed = Some(number);
@@ -318,7 +347,10 @@ impl Engine {
         }
         let lease = |endpoint: i64| match Bucket::try_from(-1 - endpoint) {
             Ok(bucket) => Some(self.buckets.lease_of(bucket)),
-            Err(_) => self.buckets.lease(self.queues.get(&endpoint)?.endpoint.scope),
+            Err(_) => match self.queues.get(&endpoint) {
+                Some(queue) => self.buckets.lease(queue.endpoint.scope),
+                None => Some(self.buckets.lease_of(*self.buckets.former.get(&endpoint)?)),
+            },
         };
         let mut leases = BTreeMap::new();
         for outcome in &settlement.outcomes {

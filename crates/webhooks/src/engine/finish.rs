@@ -37,13 +37,6 @@ struct View<'a> {
 
 impl Engine {
     pub(super) fn finished(&mut self, finished: Finished) {
-        let endpoint = match finished.owner {
-            Owner::Queue(endpoint) | Owner::Replay { endpoint, .. } => endpoint,
-        };
-        if self.queues.get(&endpoint).is_some_and(|queue| queue.opened != finished.opened) {
-            // The bucket was lost and has come back: the request is repeated.
-            return self.wake_blocked();
-        }
         match finished.owner {
             Owner::Queue(number) => self.finished_in_queue(number, finished),
             Owner::Replay { number, endpoint } => {
@@ -314,6 +307,7 @@ impl Engine {
                 }
             }
         }
+        self.end_settling();
     }
 }
 

@@ -230,7 +230,7 @@ impl Engine {
                 queue.sending.in_flight += 1;
                 let place = self.slots.take(account, 1);
                 self.sends.launch(
-                    (Owner::Queue(number), queue.opened),
+                    Owner::Queue(number),
                     job,
                     &queue.sending.post,
                     &self.clock,

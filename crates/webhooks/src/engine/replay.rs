@@ -63,12 +63,25 @@ impl Engine {
         }
     }
 
-    pub(super) fn note_replay(&mut self, scope: Scope, record: &Record) {
-        if let Some(mut replay) = Replay::read(scope, record) {
-            self.opened += 1;
-            replay.opened = self.opened;
-            self.replays.add(record.number, replay);
+    /// A client made a replay.
+    fn note_replay(&mut self, scope: Scope, record: &Record) {
+        if let Some(replay) = Replay::read(scope, record) {
+            self.add_replay(record.number, replay);
         }
+    }
+
+    /// A replay from before a start, or from another node.
+    pub(super) fn load_replay(&mut self, scope: Scope, record: &Record) {
+        if let Some(mut replay) = Replay::read(scope, record) {
+            replay.empty(self.clock.now);
+            self.add_replay(record.number, replay);
+        }
+    }
+
+    fn add_replay(&mut self, number: i64, mut replay: Replay) {
+        self.opened += 1;
+        replay.opened = self.opened;
+        self.replays.add(number, replay);
     }
 
     pub(super) fn wake_replay(&mut self, number: i64) {
@@ -163,7 +176,6 @@ impl Engine {
                     replay.in_flight += 1;
                     let owner = Owner::Replay { number, endpoint: endpoint.number };
                     let place = self.slots.take(account, 1);
-                    let owner = (owner, queue.opened);
                     self.sends.launch(owner, job, &queue.sending.post, &self.clock, place);
                 }
                 Err(None) => return,

@@ -15,7 +15,7 @@ use crate::health::Health;
 use crate::ids::Ids;
 use crate::journal::Journal;
 use crate::limits::Limits;
-use crate::load::{LoadedEndpoints, Loading, every, load};
+use crate::load::{LoadedEndpoints, every, load};
 use crate::pins::Pins;
 use crate::prepared::Loaded;
 use crate::queue::EndpointQueue;
@@ -50,7 +50,7 @@ impl Engine {
         let beat = || heartbeat.beat();
         let pins = pins(&store, &schema, &versions, (&limits, &beat)).await;
         let LoadedEndpoints { endpoints, replays, states } = match buckets.is_all() {
-            true => load(&store, &schema, Loading::all(), &limits, &beat).await,
+            true => load(&store, &schema, None, &limits, &beat).await,
             // They come with their leases.
             false => LoadedEndpoints::default(),
         };
@@ -102,7 +102,7 @@ impl Engine {
         };
         engine.open_all(endpoints, states.endpoints);
         for (scope, record) in &replays {
-            engine.note_replay(*scope, record);
+            engine.load_replay(*scope, record);
         }
         engine.tasks.nudge(nudged);
         engine.watch_buckets();
@@ -136,6 +136,7 @@ impl Engine {
         self.opened += 1;
         queue.opened = self.opened;
         if let Some(standing) = standing {
+            queue.sending.pace.empty(self.clock.now);
             queue.retries.due = standing.due;
             if let Some(failures) = standing.failures {
                 queue.condition.health = Health::resume(failures);
@@ -171,7 +172,7 @@ async fn pins(
 ) -> Pins {
     let mut pins = Pins::default();
     if versions.get(1).is_some() {
-        for (_, account) in every(store, schema.own(Builtin::Account), &|_| true, start).await {
+        for (_, account) in every(store, schema.own(Builtin::Account), start).await {
             pins.put(versions, &account);
         }
     }

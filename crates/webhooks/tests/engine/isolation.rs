@@ -57,8 +57,8 @@ async fn endpoints_that_hang_after_successes_do_not_block_others() {
 async fn the_rate_limit_of_an_endpoint_is_respected() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
-    bed.endpoint(&sink, json!({ "rate_limit": 20 })).await;
     let engine = bed.start();
+    bed.endpoint(&sink, json!({ "rate_limit": 20 })).await;
     until("the ping", || sink.count() == 1).await;
     let many: Vec<String> = (0..30).map(|n| format!("book_{n}")).collect();
     bed.tell(&many.iter().map(String::as_str).collect::<Vec<_>>());

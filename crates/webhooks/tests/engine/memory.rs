@@ -4,13 +4,14 @@
 use model::decide::{Effect, Facts, decide};
 use model::event::Event;
 use model::query::Query;
+use model::schema::Builtin;
 use model::write::{Committed, Response, Write};
 use model::{CollectionIx, Problem, Record, Schema, Scope, Timestamp};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard};
-use store::cluster::Bucket;
+use store::cluster::{Bucket, bucket_of};
 use store::usage::{Used, UsedInAll};
 use store::{
     BoxFuture, Child, Delivery, Due, EndpointState, EndpointStates, Error, EventPage, Expired,
@@ -266,6 +267,28 @@ impl Records for Memory {
         now(self.reading(|inner| {
             let found = inner.records.range((collection, after + 1)..(collection + 1, 0));
             found.take(max).map(|(_, found)| found.clone()).collect()
+        }))
+    }
+
+    fn every_served(
+        &self,
+        collection: CollectionIx,
+        buckets: Option<Vec<Bucket>>,
+        after: i64,
+        max: usize,
+    ) -> BoxFuture<'_, Result<Vec<(Scope, Record)>, Error>> {
+        now(self.reading(|inner| {
+            let is_replay = collection == self.schema.own(Builtin::Replay);
+            let ended = |record: &Record| {
+                let status = record.fields().get("status").cloned().unwrap_or_default();
+                is_replay && status != "pending" && status != "running"
+            };
+            let of_bucket = |scope: Scope| {
+                buckets.as_ref().is_none_or(|buckets| buckets.contains(&bucket_of(scope)))
+            };
+            let found = inner.records.range((collection, after + 1)..(collection + 1, 0));
+            let found = found.map(|(_, found)| found.clone());
+            found.filter(|(scope, record)| of_bucket(*scope) && !ended(record)).take(max).collect()
         }))
     }
 

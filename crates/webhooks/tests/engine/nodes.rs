@@ -2,7 +2,7 @@
 
 use crate::bed::{Bed, HERE, Running, THERE, limits, linger, until};
 use crate::node::{Node, bump};
-use crate::sink::{Reply, Sink};
+use crate::sink::{Gate, Reply, Sink};
 use model::schema::Builtin;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,6 +174,102 @@ async fn a_bucket_that_comes_back_while_its_requests_are_in_flight_starts_afresh
     );
     bed.tell(&["book_3", "book_4"]);
     until("the window is free", || bed.rows(endpoint, Status::Succeeded) == 5).await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn requests_of_a_lost_bucket_end_before_the_next_node_sends_them_again() {
+    let bed = Bed::new();
+    let two = Two::start(&bed);
+    let (gate, other_gate) = (Gate::closed(), Gate::closed());
+    let sink = Sink::behind(&gate).await;
+    let other_sink = Sink::behind(&other_gate).await;
+    let fields = json!({ "max_in_flight": 2, "timeout": 30, "ordering": "resource" });
+    let (endpoint, _) = bed.endpoint(&sink, fields).await;
+    let (other, _) = bed.endpoint_in(THERE, &other_sink, json!({ "timeout": 30 })).await;
+    let leases = two.nodes[0].take(&bed, &[HERE, THERE]);
+    until("in flight", || sink.under_way() >= 1 && other_sink.under_way() == 1).await;
+    two.nodes[0].hold([Holding::Serve(leases[1])], Duration::from_secs(600));
+    until("its requests have ended", || sink.under_way() == 0).await;
+    assert_eq!(other_sink.under_way(), 1, "other buckets go on");
+    two.nodes[1].take(&bed, &[HERE]);
+    until("in flight again", || sink.under_way() >= 1).await;
+    gate.set(true);
+    other_gate.set(true);
+    until("the ping", || bed.rows(endpoint, Status::Succeeded) == 1).await;
+    until("the other ping", || bed.rows(other, Status::Succeeded) == 1).await;
+    assert!(sink.most() <= 2, "{}", sink.most());
+    assert_eq!(other_sink.count(), 1);
+    two.stop().await;
+}
+
+/// The leases lapse while the store takes no outcomes, and come back with the same fences.
+#[tokio::test]
+async fn a_bucket_that_comes_back_to_its_node_repeats_no_delivery_with_an_outcome() {
+    let bed = Bed::new();
+    let node = Node::new();
+    // A failed settlement is tried again long after the leases have come back.
+    let limits = webhooks::Limits {
+        store_wait: Duration::from_millis(400),
+        store_wait_longest: Duration::from_millis(400),
+        ..limits()
+    };
+    let engine = bed.start_as(limits, node.clone(), bed.folder.path());
+    let sink = Sink::new(|request, number| match request.kind() {
+        "ping" => Reply::Status(200),
+        // One of the first ten fails.
+        _ if number == 5 => Reply::Status(500),
+        _ => Reply::Status(200),
+    })
+    .await;
+    let (endpoint, _) = bed.endpoint(&sink, json!({ "max_in_flight": 8 })).await;
+    let lease = node.take(&bed, &[HERE])[0];
+    until("the ping", || bed.rows(endpoint, Status::Succeeded) == 1).await;
+    bed.store.full.store(true, SeqCst);
+    let records: Vec<String> = (0..10).map(|n| format!("book_{n}")).collect();
+    bed.tell(&records.iter().map(String::as_str).collect::<Vec<_>>());
+    until("the outcomes are known", || bed.figure("restive_webhook_unsettled") == 10).await;
+    node.hold([], Duration::ZERO);
+    until("its queues are gone", || bed.figure("restive_webhook_endpoints") == 0).await;
+    node.hold([Holding::Serve(lease)], Duration::from_secs(600));
+    linger().await;
+    bed.store.full.store(false, SeqCst);
+    until("the outcomes are durable", || {
+        bed.rows(endpoint, Status::Succeeded) == 10 && bed.rows(endpoint, Status::Pending) == 1
+    })
+    .await;
+    linger().await;
+    assert_eq!(sink.events().len(), 10, "nothing is repeated");
+    bed.clock.advance(100);
+    until("the retry", || bed.rows(endpoint, Status::Succeeded) == 11).await;
+    bed.tell(&["book_10"]);
+    until("the next event", || bed.rows(endpoint, Status::Succeeded) == 12).await;
+    linger().await;
+    assert_eq!(sink.events().len(), 12);
+    engine.stop().await;
+    let (head, newest) = (store::cluster::head_of(lease.bucket), bed.newest());
+    assert_eq!(bed.store.look().positions.get(&head), Some(&newest));
+}
+
+#[tokio::test]
+async fn a_rate_limit_holds_when_its_bucket_moves() {
+    let bed = Bed::new();
+    let two = Two::start(&bed);
+    let sink = Sink::willing().await;
+    let fields = json!({ "rate_limit": 10, "max_in_flight": 50 });
+    let (endpoint, _) = bed.endpoint(&sink, fields).await;
+    two.nodes[0].take(&bed, &[HERE]);
+    let records: Vec<String> = (0..9).map(|n| format!("book_{n}")).collect();
+    let records: Vec<&str> = records.iter().map(String::as_str).collect();
+    bed.tell(&records);
+    until("the first events", || bed.rows(endpoint, Status::Succeeded) == 10).await;
+    two.nodes[0].hold([], Duration::ZERO);
+    bed.tell(&records);
+    let begun = tokio::time::Instant::now();
+    two.nodes[1].take(&bed, &[HERE]);
+    until("the next events", || bed.rows(endpoint, Status::Succeeded) == 19).await;
+    let last = sink.seen().last().unwrap().at;
+    assert!(last - begun >= Duration::from_millis(850), "{:?}", last - begun);
     two.stop().await;
 }
 

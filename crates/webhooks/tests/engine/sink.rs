@@ -109,6 +109,11 @@ impl Sink {
         self.seen.lock().unwrap().len()
     }
 
+    /// How many requests wait for a response.
+    pub fn under_way(&self) -> usize {
+        self.under_way.now.load(SeqCst)
+    }
+
     /// The most requests it ever had at a time.
     pub fn most(&self) -> usize {
         self.under_way.most.load(SeqCst)
@@ -140,24 +145,35 @@ async fn serve(
         };
         let now = under_way.now.fetch_add(1, SeqCst) + 1;
         under_way.most.fetch_max(now, SeqCst);
-        let (status, more) = match judge(&request, number) {
-            Reply::Status(status) => (status, ""),
-            Reply::With(status, more) => (status, more),
-            Reply::Hang => std::future::pending().await,
-            Reply::Late(time, status) => {
-                // waits for: the time that the test gave
-                tokio::time::sleep(time).await;
-                (status, "")
-            }
-            Reply::After(gate) => {
-                gate.opened().await;
-                (200, "")
-            }
+        let reply = judge(&request, number);
+        let replied = tokio::select! {
+            replied = answer(reply) => Some(replied),
+            // The client closed the connection: it does not wait for the response any more.
+            _ = stream.read_u8() => None,
         };
         under_way.now.fetch_sub(1, SeqCst);
+        let Some((status, more)) = replied else { return };
         let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 2\r\n{more}\r\nok");
         if stream.write_all(answer.as_bytes()).await.is_err() {
             return;
+        }
+    }
+}
+
+/// Status and headers, when they are due.
+async fn answer(reply: Reply) -> (u16, &'static str) {
+    match reply {
+        Reply::Status(status) => (status, ""),
+        Reply::With(status, more) => (status, more),
+        Reply::Hang => std::future::pending().await,
+        Reply::Late(time, status) => {
+            // waits for: the time that the test gave
+            tokio::time::sleep(time).await;
+            (status, "")
+        }
+        Reply::After(gate) => {
+            gate.opened().await;
+            (200, "")
         }
     }
 }

@@ -35,6 +35,9 @@ pub struct Call<'a> {
     /// Says whether an address may be talked to. Asked for every address of a name.
     pub vet: &'a (dyn Fn(IpAddr) -> bool + Sync),
     pub names: Names,
+    /// On whose behalf it is sent, where one account must not delay the lookups of others; `None`
+    /// for the operator.
+    pub account: Option<i64>,
     pub interim: Option<&'a mut Interim<'a>>,
 }
 
@@ -92,6 +95,7 @@ impl<'a> Call<'a> {
             max_response_bytes: 0,
             vet: &|_| true,
             names: Names::AsConfigured,
+            account: None,
             interim: None,
         }
     }

@@ -192,7 +192,7 @@ impl Shared {
             return Ok(found);
         }
         let within = until(call, call.timeouts.connect);
-        let turn = timeout_at(within.into(), self.sessions.turn(key)).await;
+        let turn = timeout_at(within.into(), self.sessions.turn(key, call.account)).await;
         let turn = turn.map_err(|_| OutgoingFault::Timeout(Stage::Connect))?;
         // Who had the turn before has opened one for all.
         if let Some(found) = self.open_session(key, call, trace) {
@@ -305,7 +305,7 @@ impl Shared {
         let begun = Instant::now();
         trace.stage = Stage::Resolve;
         let (target, names) = (call.target, call.names);
-        let found = resolve::addresses(&target.origin, names, &self.lookups).await?;
+        let found = resolve::addresses(&target.origin, names, call.account, &self.lookups).await?;
         trace.timing.resolve = Some(begun.elapsed());
         let addresses = resolve::vetted(found, call.vet, self.limits.addresses)?;
         trace.stage = Stage::Connect;

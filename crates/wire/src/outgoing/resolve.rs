@@ -2,35 +2,41 @@
 //! caller's check, and connections go to what was shown: the name is not looked up again.
 
 use std::collections::{HashMap, HashSet};
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedMutexGuard;
 use tokio::task::spawn_blocking;
 
 use super::Names;
 use super::fault::OutgoingFault;
 use super::target::{Host, Origin};
+use crate::budget::{Budget, Share};
 
 /// A name that is answered for within this is prompt.
 const PROMPT: Duration = Duration::from_secs(1);
 /// Names whose addresses are remembered; beyond it the old ones are forgotten, or else all.
 const KNOWN: usize = 1000;
-/// Prompt names that are remembered; beyond it all of them have to show it again.
+/// Prompt names that are remembered; beyond it the account with the most has to show one again.
 const REMEMBERED: usize = 10_000;
 
-/// Lookups under way: so many at a time, and one of each name, so that a name nobody answers for
-/// keeps one thread busy and not all of them. A quarter is for names whose last lookup was prompt:
-/// the system gives up on the others long after the call has, and any number of those must not be
-/// in the way.
+/// On whose behalf a name is looked up; `None` for the operator.
+pub(super) type Account = Option<i64>;
+
+/// Lookups under way: so many at a time, and one of each name of an account, so that a name nobody
+/// answers for keeps one thread busy and not all of them. A quarter is for names whose last lookup
+/// was prompt: the system gives up on the others long after the call has, and any number of those
+/// must not be in the way. Each account has its share of both parts.
 #[derive(Debug)]
 pub(super) struct Lookups {
-    all: Arc<Semaphore>,
-    others: Arc<Semaphore>,
-    names: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    prompt: Arc<Mutex<HashSet<String>>>,
+    all: Arc<Budget<Account>>,
+    others: Arc<Budget<Account>>,
+    names: Mutex<HashMap<(Account, String), Arc<tokio::sync::Mutex<()>>>>,
+    prompt: Arc<Mutex<PromptNames>>,
     ttl: Duration,
     known: Mutex<HashMap<String, Known>>,
 }
@@ -46,8 +52,8 @@ impl Lookups {
     /// So many at a time. What they find is used for `ttl`.
     pub(super) fn new(most: usize, ttl: Duration) -> Lookups {
         Lookups {
-            all: Arc::new(Semaphore::new(most)),
-            others: Arc::new(Semaphore::new((most - most / 4).max(1))),
+            all: Budget::new(most),
+            others: Budget::new((most - most / 4).max(1)),
             names: Mutex::default(),
             prompt: Arc::default(),
             ttl,
@@ -87,61 +93,102 @@ impl Lookups {
         }
     }
 
-    /// The turn of a name; the next one who asks for it waits.
-    async fn turn(&self, name: &str) -> OwnedMutexGuard<()> {
+    /// The turn of a name; the next call of the account that asks for it waits.
+    async fn turn(&self, account: Account, name: &str) -> OwnedMutexGuard<()> {
         let turn = {
             let mut names = lock(&self.names);
             // Nobody holds those, nor waits for them.
             names.retain(|_, turn| Arc::strong_count(turn) > 1);
-            names.entry(name.to_owned()).or_default().clone()
+            names.entry((account, name.to_owned())).or_default().clone()
         };
         turn.lock_owned().await
     }
 
     /// What a lookup needs to begin. Those that are not prompt wait among themselves first.
-    async fn permits(&self, name: &str) -> io::Result<[Option<OwnedSemaphorePermit>; 2]> {
-        let other = match lock(&self.prompt).contains(name) {
+    async fn shares(&self, account: Account, name: &str) -> [Option<Share<Account>>; 2] {
+        let is_prompt = lock(&self.prompt).contains(account, name);
+        let other = match is_prompt {
             true => None,
-            false => Some(self.others.clone()),
+            false => Some(share(&self.others, account).await),
         };
-        let other = match other {
-            Some(others) => Some(others.acquire_owned().await.map_err(io::Error::other)?),
-            None => None,
-        };
-        let any = self.all.clone().acquire_owned().await.map_err(io::Error::other)?;
-        Ok([other, Some(any)])
+        [other, Some(share(&self.all, account).await)]
     }
 
-    /// Looks a name up, on a thread of its own. The thread keeps the permits and the turn of the
+    /// Looks a name up, on a thread of its own. The thread keeps the shares and the turn of the
     /// name: a lookup whose call has given up still occupies it.
     async fn run<T: Send + 'static>(
         &self,
+        account: Account,
         name: String,
         lookup: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<T> {
-        let turn = self.turn(&name).await;
-        let permits = self.permits(&name).await?;
+        let turn = self.turn(account, &name).await;
+        let shares = self.shares(account, &name).await;
         let prompt = self.prompt.clone();
         let lookup = spawn_blocking(move || {
             let began = Instant::now();
             let found = lookup();
-            remember(&mut lock(&prompt), name, began.elapsed() < PROMPT);
-            drop((permits, turn));
+            lock(&prompt).remember(account, name, began.elapsed() < PROMPT);
+            drop((shares, turn));
             found
         });
         lookup.await.map_err(io::Error::other)?
     }
 }
 
-fn remember(names: &mut HashSet<String>, name: String, is_prompt: bool) {
-    if !is_prompt {
-        names.remove(&name);
-        return;
+/// One lookup of an account, when it has room for it.
+async fn share(budget: &Arc<Budget<Account>>, account: Account) -> Share<Account> {
+    let mut place = None;
+    poll_fn(|cx| {
+        loop {
+            if let Some(share) = budget.take(account, 1) {
+                return Poll::Ready(share);
+            }
+            if budget.enqueue(&mut place, account, 1, cx.waker()) {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await
+}
+
+/// Names whose last lookup was prompt, by account.
+#[derive(Debug, Default)]
+struct PromptNames {
+    accounts: HashMap<Account, HashSet<String>>,
+    count: usize,
+}
+
+impl PromptNames {
+    fn contains(&self, account: Account, name: &str) -> bool {
+        self.accounts.get(&account).is_some_and(|names| names.contains(name))
     }
-    if names.len() >= REMEMBERED && !names.contains(&name) {
-        names.clear();
+
+    fn remember(&mut self, account: Account, name: String, is_prompt: bool) {
+        if !is_prompt {
+            return self.forget(account, &name);
+        }
+        if self.contains(account, &name) {
+            return;
+        }
+        if self.count >= REMEMBERED {
+            let most = self.accounts.iter().max_by_key(|(_, names)| names.len());
+            let one = most.and_then(|(most, names)| Some((*most, names.iter().next()?.clone())));
+            if let Some((most, name)) = one {
+                self.forget(most, &name);
+            }
+        }
+        self.accounts.entry(account).or_default().insert(name);
+        self.count += 1;
     }
-    names.insert(name);
+
+    fn forget(&mut self, account: Account, name: &str) {
+        let Some(names) = self.accounts.get_mut(&account) else { return };
+        self.count -= usize::from(names.remove(name));
+        if names.is_empty() {
+            self.accounts.remove(&account);
+        }
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -152,6 +199,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 pub(super) async fn addresses(
     origin: &Origin,
     names: Names,
+    account: Account,
     lookups: &Lookups,
 ) -> Result<Vec<SocketAddr>, OutgoingFault> {
     match &origin.host {
@@ -161,7 +209,7 @@ pub(super) async fn addresses(
             if let Some(known) = lookups.known(&name) {
                 return Ok(known.into_iter().map(|ip| SocketAddr::new(ip, origin.port)).collect());
             }
-            let found = look_up(name.clone(), origin.port, lookups).await;
+            let found = look_up(account, name.clone(), origin.port, lookups).await;
             let found = found.map_err(OutgoingFault::Resolve)?;
             lookups.learn(&name, found.iter().map(SocketAddr::ip));
             Ok(found)
@@ -200,9 +248,15 @@ pub(super) fn vetted(
 }
 
 /// The system's own lookup.
-async fn look_up(name: String, port: u16, lookups: &Lookups) -> io::Result<Vec<SocketAddr>> {
+async fn look_up(
+    account: Account,
+    name: String,
+    port: u16,
+    lookups: &Lookups,
+) -> io::Result<Vec<SocketAddr>> {
     let asked = name.clone();
-    lookups.run(name, move || Ok((asked.as_str(), port).to_socket_addrs()?.collect())).await
+    let lookup = move || Ok((asked.as_str(), port).to_socket_addrs()?.collect());
+    lookups.run(account, name, lookup).await
 }
 
 /// A final dot keeps the system from trying its search domains. The hosts file knows `localhost`
@@ -244,19 +298,20 @@ mod tests {
     #[tokio::test]
     async fn a_name_has_one_lookup_at_a_time_and_leaves_nothing_behind() {
         let lookups = Lookups::new(2, Duration::ZERO);
-        let turn = lookups.turn("slow.example").await;
-        let again = lookups.turn("slow.example");
+        let turn = lookups.turn(None, "slow.example").await;
+        let again = lookups.turn(None, "slow.example");
         tokio::pin!(again);
         let waits = poll_fn(|cx| Poll::Ready(again.as_mut().poll(cx).is_pending())).await;
         assert!(waits);
-        drop(lookups.turn("other.example").await);
+        drop(lookups.turn(None, "other.example").await);
+        drop(lookups.turn(Some(1), "slow.example").await);
         drop(turn);
         drop(again.await);
-        drop(lookups.turn("last.example").await);
+        drop(lookups.turn(None, "last.example").await);
         assert_eq!(lookups.names.lock().unwrap().len(), 1, "those that are done are forgotten");
     }
 
-    /// Lookups that nobody answers until the sender is dropped.
+    /// Lookups of account 1 that nobody answers until the sender is dropped.
     fn dead(count: usize, lookups: &Arc<Lookups>) -> std::sync::mpsc::Sender<()> {
         let (alive, ends) = std::sync::mpsc::channel::<()>();
         let ends = Arc::new(Mutex::new(ends));
@@ -267,39 +322,61 @@ mod tests {
                     let _ended = lock(&ends).recv();
                     Ok(())
                 };
-                lookups.run(format!("dead{number}.example"), lookup).await
+                lookups.run(Some(1), format!("dead{number}.example"), lookup).await
             });
         }
         alive
     }
 
+    /// The dead names of account 1 have all they can get.
+    async fn is_stuck(lookups: &Lookups) {
+        while lookups.others.has_room(Some(1), 1) {
+            // waits for: the lookups to begin
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test]
     async fn unanswered_lookups_do_not_delay_names_that_were_fast() {
         let lookups = Arc::new(Lookups::new(8, Duration::ZERO));
-        lookups.run("good.example".into(), || Ok(())).await.unwrap();
+        lookups.run(Some(1), "good.example".into(), || Ok(())).await.unwrap();
         let alive = dead(100, &lookups);
-        while lookups.others.available_permits() > 0 {
-            // waits for: the dead names to have all they can get
-            tokio::task::yield_now().await;
-        }
+        is_stuck(&lookups).await;
         for _ in 0..10 {
-            lookups.run("good.example".into(), || Ok(())).await.unwrap();
+            lookups.run(Some(1), "good.example".into(), || Ok(())).await.unwrap();
         }
         drop(alive);
-        lookups.run("new.example".into(), || Ok(())).await.unwrap();
+        lookups.run(Some(1), "new.example".into(), || Ok(())).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn unanswered_lookups_of_one_account_do_not_delay_new_names_of_another() {
+        let lookups = Arc::new(Lookups::new(64, Duration::ZERO));
+        let alive = dead(1000, &lookups);
+        is_stuck(&lookups).await;
+        assert_eq!(lookups.all.held_by(Some(1)), 24, "half of those that are not prompt");
+        for account in 2..=200 {
+            // Account 1 waits for its turn to look this one up, too.
+            let name = if account == 2 { "dead999.example" } else { "new.example" };
+            let lookup = lookups.run(Some(account), name.into(), || Ok(()));
+            tokio::time::timeout(Duration::from_secs(5), lookup).await.unwrap().unwrap();
+        }
+        drop(alive);
+        lookups.run(Some(1), "new.example".into(), || Ok(())).await.unwrap();
     }
 
     #[test]
     fn the_last_lookup_decides_if_a_name_is_fast_and_the_memory_is_limited() {
-        let mut names = HashSet::new();
-        remember(&mut names, "a".into(), true);
-        remember(&mut names, "a".into(), false);
-        assert!(names.is_empty());
-        (0..REMEMBERED).for_each(|n| remember(&mut names, n.to_string(), true));
-        remember(&mut names, "0".into(), true);
-        assert_eq!(names.len(), REMEMBERED);
-        remember(&mut names, "one too many".into(), true);
-        assert_eq!(names.len(), 1);
+        let mut names = PromptNames::default();
+        names.remember(None, "a".into(), true);
+        names.remember(None, "a".into(), false);
+        assert!(names.accounts.is_empty() && names.count == 0);
+        names.remember(Some(2), "only".into(), true);
+        (0..2 * REMEMBERED).for_each(|n| names.remember(Some(1), n.to_string(), true));
+        assert_eq!(names.count, REMEMBERED);
+        assert_eq!(names.accounts[&Some(1)].len(), REMEMBERED - 1);
+        assert!(names.contains(Some(2), "only"), "one account takes no room from the others");
+        assert!(!names.contains(Some(1), "only"));
     }
 
     #[test]
@@ -318,10 +395,10 @@ mod tests {
         let lookups = Lookups::new(1, Duration::from_secs(60));
         let elsewhere: IpAddr = "192.0.2.9".parse().unwrap();
         lookups.learn("localhost", [elsewhere].into_iter());
-        let found = addresses(&localhost, Names::Absolute, &lookups).await.unwrap();
+        let found = addresses(&localhost, Names::Absolute, None, &lookups).await.unwrap();
         assert_eq!(found, all(&["192.0.2.9:7"]));
         lookups.forget(&localhost);
-        let found = addresses(&localhost, Names::Absolute, &lookups).await.unwrap();
+        let found = addresses(&localhost, Names::Absolute, None, &lookups).await.unwrap();
         assert!(found.iter().all(|address| address.ip().is_loopback()), "{found:?}");
         assert!(lookups.known("localhost").is_some());
         let short = Lookups::new(1, Duration::from_nanos(1));

@@ -10,6 +10,7 @@ use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
 use super::Key;
 use super::limits::OutgoingLimits;
 use super::multiplex::{Session, Slot};
+use super::resolve::Account;
 
 pub(super) struct Sessions {
     idle_time: Duration,
@@ -21,8 +22,9 @@ pub(super) struct Sessions {
 struct Shelf {
     /// With the time of their last request.
     sessions: Vec<(Session, Instant)>,
-    /// Held by who opens one more: the others wait, and use that one.
-    turn: Arc<Turn<()>>,
+    /// Held by the call that opens one more: the others of its account wait, and use that one. Not
+    /// those of other accounts, which do not wait for its share of the lookups.
+    turns: HashMap<Account, Arc<Turn<()>>>,
     /// When the server preferred HTTP/1.1.
     http1: Option<Instant>,
 }
@@ -64,8 +66,8 @@ impl Sessions {
         shelf.sessions.retain_mut(|(session, used)| self.is_good(session, *used, now));
         let is_old = |since: Instant| now.saturating_duration_since(since) > self.connection_age;
         shelf.http1 = shelf.http1.filter(|since| !is_old(*since));
-        let is_waited_for = Arc::strong_count(&shelf.turn) > 1;
-        !shelf.sessions.is_empty() || shelf.http1.is_some() || is_waited_for
+        shelf.turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        !shelf.sessions.is_empty() || shelf.http1.is_some() || !shelf.turns.is_empty()
     }
 
     pub(super) fn give(&self, key: Key, session: Session, now: Instant) {
@@ -80,11 +82,11 @@ impl Sessions {
     }
 
     /// The turn to open a connection. None if nobody else could use it.
-    pub(super) async fn turn(&self, key: &Key) -> Option<OwnedMutexGuard<()>> {
+    pub(super) async fn turn(&self, key: &Key, account: Account) -> Option<OwnedMutexGuard<()>> {
         let turn = {
             let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
             let shelf = shelves.entry(key.clone()).or_default();
-            shelf.http1.is_none().then(|| shelf.turn.clone())?
+            shelf.http1.is_none().then(|| shelf.turns.entry(account).or_default().clone())?
         };
         Some(turn.lock_owned().await)
     }

@@ -1,5 +1,5 @@
-//! Reads endpoints with their states, and open replays: of all accounts at a start, and of some when
-//! their buckets come. Knows nothing of the engine that opens them.
+//! Reads endpoints with their states, and open replays: of all accounts at a start, and of some
+//! when their buckets come. Knows nothing of the engine that opens them.
 
 use crate::limits::Limits;
 use crate::store_retry::until_answered;

@@ -358,8 +358,7 @@ pub fn indexes(schema: &Schema, ix: CollectionIx) -> Vec<WantedIndex> {
         add("i", "digest", format!("({})", column_name(KEY_DIGEST)), String::new());
     }
     if collection.builtin == Some(Builtin::Replay) {
-        let tail = format!(" WHERE {}", open_replays::IS_OPEN);
-        add("i", open_replays::INDEX, "(n)".into(), tail);
+        add("i", open_replays::INDEX, "(n)".into(), format!(" WHERE {}", open_replays::IS_OPEN));
     }
     for names in collection.indexes.iter().map(|index| &index.fields) {
         let columns: Vec<String> = names.iter().map(|name| indexed(collection, name)).collect();

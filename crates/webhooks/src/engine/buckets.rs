@@ -1,8 +1,8 @@
 //! The accounts that this node serves, where other nodes serve others: buckets of accounts come and
 //! go at run time. A bucket that comes is loaded like all endpoints at a start. A bucket that is
 //! handed over begins nothing, ends what is in flight, and leaves with its positions. A bucket that
-//! was lost is dropped at once: what was in flight is cancelled, and the next holder sends it again.
-//! What was not durable at the loss is settled under the lost lease, and the bucket is
+//! was lost is dropped at once: what was in flight is cancelled, and the next holder sends it
+//! again. What was not durable at the loss is settled under the lost lease, and the bucket is
 //! loaded here again only after that.
 
 use super::Engine;

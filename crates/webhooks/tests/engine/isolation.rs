@@ -58,6 +58,9 @@ async fn the_rate_limit_of_an_endpoint_is_respected() {
     let bed = Bed::new();
     let sink = Sink::willing().await;
     let engine = bed.start();
+    let other = Sink::willing().await;
+    bed.endpoint(&other, json!({})).await;
+    until("the engine runs", || other.count() == 1).await;
     bed.endpoint(&sink, json!({ "rate_limit": 20 })).await;
     until("the ping", || sink.count() == 1).await;
     let many: Vec<String> = (0..30).map(|n| format!("book_{n}")).collect();

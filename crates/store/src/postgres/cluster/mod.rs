@@ -57,8 +57,8 @@ pub struct Settings {
     /// A node stops its work so long before the end of its leases, by its own clock: what it has
     /// begun ends before another node begins.
     pub margin: Duration,
-    /// A bucket is handed over after this time, even if its work has not ended: what is in flight is
-    /// then cancelled here and repeated there. So it is longer than the longest timeout of an
+    /// A bucket is handed over after this time, even if its work has not ended: what is in flight
+    /// is then cancelled here and repeated there. So it is longer than the longest timeout of an
     /// endpoint (30 s), with the settlement after it.
     pub hand_over: Duration,
     /// A statement that takes longer has failed.

@@ -27,6 +27,9 @@ const REMEMBERED: usize = 10_000;
 /// On whose behalf a name is looked up; `None` for the operator.
 pub(super) type Account = Option<i64>;
 
+/// Held by the lookup of a name.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
 /// Lookups under way: so many at a time, and one of each name of an account, so that a name nobody
 /// answers for keeps one thread busy and not all of them. A quarter is for names whose last lookup
 /// was prompt: the system gives up on the others long after the call has, and any number of those
@@ -35,7 +38,7 @@ pub(super) type Account = Option<i64>;
 pub(super) struct Lookups {
     all: Arc<Budget<Account>>,
     others: Arc<Budget<Account>>,
-    names: Mutex<HashMap<(Account, String), Arc<tokio::sync::Mutex<()>>>>,
+    names: Mutex<HashMap<(Account, String), Turn>>,
     prompt: Arc<Mutex<PromptNames>>,
     ttl: Duration,
     known: Mutex<HashMap<String, Known>>,

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// And for so many seconds after that, without a question.
 const AWAY_SECONDS: u64 = 1;
 /// No request is older than this when its quota is looked at.
-const LATE_SECONDS: u64 = 600;
+const LATE_SECONDS: u64 = 60;
 
 pub struct Part {
     key: String,

@@ -268,7 +268,9 @@ impl WaitingPoll {
     pub async fn wait(mut self: Box<WaitingPoll>) -> PollResponse {
         let looked = poll_fn(|cx| self.look(cx)).await;
         // The next poll of a client whose key was revoked is refused.
-        if self.ticket.hub().store.0.key_generation() != self.generation && !self.is_valid().await {
+        if self.ticket.hub().store.0.key_generation() != self.generation
+            && !Box::pin(self.is_valid()).await
+        {
             return PollResponse { body: "[]".into(), position: self.cursor, gap: false };
         }
         match looked {

@@ -82,9 +82,11 @@ impl Sends {
 
     /// Ends the requests to endpoints for which this holds, without an outcome: their connections
     /// are closed.
-    pub fn cancel(&mut self, holds: impl Fn(i64) -> bool) {
+    pub fn cancel(&mut self, holds: impl Fn(i64) -> bool) -> usize {
+        let before = self.requests.len();
         let requests = std::mem::take(&mut self.requests).into_iter();
         self.requests = requests.filter(|request| !holds(request.endpoint)).collect();
+        before - self.requests.len()
     }
 
     pub fn launch(

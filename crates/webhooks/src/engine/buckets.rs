@@ -175,7 +175,7 @@ impl Engine {
             let Lease { bucket, fence } = lease;
             if self.buckets.served.contains_key(&bucket) {
                 self.buckets.leaving.entry(bucket).or_insert(Leaving { fence, placed: None });
-            } else {
+            } else if !self.buckets.settling.contains_key(&bucket) {
                 self.buckets.cluster.drained(lease);
             }
         }
@@ -262,8 +262,8 @@ impl Engine {
         }
         // The next holder sends them again: two at a time would be too many for the receiver.
         let former = &self.buckets.former;
-        self.sends
-            .cancel(|endpoint| former.get(&endpoint).is_some_and(|bucket| gone.contains(bucket)));
+        let is_former = |endpoint| former.get(&endpoint).is_some_and(|one| gone.contains(one));
+        let cancelled = self.sends.cancel(is_former);
         self.replays.remove_where(|replay: &Replay| is_gone(replay.scope));
         let last = self.settler.last_number();
         for bucket in gone {
@@ -274,7 +274,8 @@ impl Engine {
             self.buckets.heads.remove(bucket);
         }
         self.end_settling();
-        self.wake_blocked();
+        // One for each place that is free now.
+        (0..cancelled.max(1)).for_each(|_| self.wake_blocked());
     }
 
     /// Loads buckets again whose last results from before are durable, or were refused because
@@ -291,7 +292,7 @@ impl Engine {
         if self.buckets.settling.len() < before {
             let settling = &self.buckets.settling;
             self.buckets.former.retain(|_, bucket| settling.contains_key(bucket));
-            self.load_buckets();
+            self.apply_holdings();
         }
     }
 

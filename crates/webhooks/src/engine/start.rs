@@ -115,6 +115,10 @@ impl Engine {
             states.into_iter().map(|state| (state.endpoint, state)).collect();
         for (scope, record) in endpoints {
             self.open(Endpoint::read(scope, &record), states.get(&record.number));
+            // It may have sent its share a moment ago.
+            if let Some(queue) = self.queues.get_mut(&record.number) {
+                queue.sending.pace.empty(self.clock.now);
+            }
         }
     }
 
@@ -136,7 +140,6 @@ impl Engine {
         self.opened += 1;
         queue.opened = self.opened;
         if let Some(standing) = standing {
-            queue.sending.pace.empty(self.clock.now);
             queue.retries.due = standing.due;
             if let Some(failures) = standing.failures {
                 queue.condition.health = Health::resume(failures);

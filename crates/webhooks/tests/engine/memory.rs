@@ -462,7 +462,12 @@ impl Outbox for Memory {
                 paused: inner.pauses.get(&endpoint).copied(),
                 failures: inner.failures.get(&endpoint).copied(),
             };
-            let endpoints = endpoints.into_iter().map(standing).collect();
+            // Like the stores: nothing is stored of one that keeps up.
+            let has_some = |state: &EndpointState| {
+                let EndpointState { position, due, paused, failures, .. } = state;
+                position.is_some() || due.is_some() || paused.is_some() || failures.is_some()
+            };
+            let endpoints = endpoints.into_iter().map(standing).filter(has_some).collect();
             EndpointStates { head: inner.head, endpoints }
         }))
     }

@@ -76,7 +76,7 @@ impl Settings {
             lease: Duration::from_secs(15),
             heartbeat: Duration::from_secs(3),
             margin: Duration::from_secs(3),
-            hand_over: Duration::from_secs(40),
+            hand_over: Duration::from_secs(10),
             patience: Duration::from_secs(4),
         }
     }

@@ -220,10 +220,10 @@ pub fn test(threads: &str, extent: Extent) -> Result<()> {
         run_within(TEST_LIMIT, &mut test)
     };
     run_test("behaviour", &["on_postgres", "nodes", "sessions", "writing"], "")?;
+    run_test("cluster", &[], "")?;
     if extent == Extent::Sample {
         return run_test("e2e", &E2E_SAMPLE, "postgres");
     }
-    run_test("cluster", &[], "")?;
     run_test("e2e", &E2E_MODULES, "postgres")?;
     run_test("e2e", &[CHAOS], "postgres")
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, mpsc as blocking};
 
 use anyhow::{Context as _, Result};
+use aws_lc_rs::hmac;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit, Mac};
 use http::HeaderMap;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
@@ -20,7 +20,6 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use rusqlite::Connection;
 use serde_json::Value;
-use sha2::Sha256;
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
@@ -38,7 +37,12 @@ struct Job {
     stored: oneshot::Sender<()>,
 }
 
-type Store = Option<Arc<blocking::Sender<Job>>>;
+struct Durable {
+    key: hmac::Key,
+    jobs: blocking::Sender<Job>,
+}
+
+type Store = Option<Arc<Durable>>;
 
 /// Serves until it is killed, with a thread per core.
 pub fn run(options: &Options) -> Result<()> {
@@ -95,26 +99,26 @@ async fn answer(
 }
 
 /// Whether the event is genuine and on the disk.
-async fn keep(headers: &HeaderMap, body: Bytes, store: &blocking::Sender<Job>) -> bool {
-    let Some(id) = verified_id(headers, &body) else { return false };
+async fn keep(headers: &HeaderMap, body: Bytes, store: &Durable) -> bool {
+    let Some(id) = verified_id(&store.key, headers, &body) else { return false };
     let (stored, wait) = oneshot::channel();
-    store.send(Job { id, body, stored }).is_ok() && wait.await.is_ok()
+    store.jobs.send(Job { id, body, stored }).is_ok() && wait.await.is_ok()
 }
 
-fn verified_id(headers: &HeaderMap, body: &[u8]) -> Option<String> {
+fn verified_id(key: &hmac::Key, headers: &HeaderMap, body: &[u8]) -> Option<String> {
     let (time, tag) = headers.get("restive-signature")?.to_str().ok()?.split_once(",v1=")?;
-    let mut mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).ok()?;
+    let mut mac = hmac::Context::with_key(key);
     mac.update(time.strip_prefix("t=")?.as_bytes());
     mac.update(b".");
     mac.update(body);
     let byte = |place: usize| u8::from_str_radix(tag.get(place..place + 2)?, 16).ok();
     let tag: Vec<u8> = (0..tag.len()).step_by(2).map(byte).collect::<Option<_>>()?;
-    mac.verify_slice(&tag).ok()?;
+    aws_lc_rs::constant_time::verify_slices_are_equal(mac.sign().as_ref(), &tag).ok()?;
     let event: Value = serde_json::from_slice(body).ok()?;
     Some(event["id"].as_str()?.to_owned())
 }
 
-fn start_writer(dir: &Path) -> Result<Arc<blocking::Sender<Job>>> {
+fn start_writer(dir: &Path) -> Result<Arc<Durable>> {
     std::fs::create_dir_all(dir)?;
     let mut file = Connection::open(dir.join("bare.db"))?;
     file.pragma_update(None, "journal_mode", "WAL")?;
@@ -133,7 +137,8 @@ fn start_writer(dir: &Path) -> Result<Arc<blocking::Sender<Job>>> {
         }
         Ok(())
     });
-    Ok(Arc::new(sender))
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    Ok(Arc::new(Durable { key, jobs: sender }))
 }
 
 fn write(file: &mut Connection, group: &[Job]) -> Result<()> {

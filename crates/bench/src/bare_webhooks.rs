@@ -8,16 +8,15 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit, Mac};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::json;
-use sha2::Sha256;
 use tokio::net::TcpStream;
 
 use crate::entropy::Entropy;
@@ -39,8 +38,8 @@ struct Prepared {
 
 /// A key for each format, ready to be copied for each message.
 struct Signer {
-    text: Hmac<Sha256>,
-    bytes: Hmac<Sha256>,
+    text: hmac::Key,
+    bytes: hmac::Key,
 }
 
 struct Bare {
@@ -56,7 +55,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut entropy = Entropy::new()?;
     let secret: [u8; SECRET_BYTES] = std::array::from_fn(|_| entropy.next() as u8);
     let events = (0..BODIES).map(|_| Prepared::new(&mut entropy, options.body_bytes)).collect();
-    let signer = Signer::new(&secret)?;
+    let signer = Signer::new(&secret);
     let bare = Rc::new(Bare { target, signer, events, next: Cell::new(0) });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measure = |duration: Duration| {
@@ -141,24 +140,24 @@ impl Prepared {
 }
 
 impl Signer {
-    fn new(secret: &[u8]) -> Result<Self> {
+    fn new(secret: &[u8]) -> Self {
         let text = format!("whsec_{}", BASE64.encode(secret));
-        Ok(Self {
-            text: Hmac::new_from_slice(text.as_bytes())?,
-            bytes: Hmac::new_from_slice(secret)?,
-        })
+        Self {
+            text: hmac::Key::new(hmac::HMAC_SHA256, text.as_bytes()),
+            bytes: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        }
     }
 
     /// `t=<seconds>,v1=<hex>` over `<seconds>.<body>`.
     fn timestamped(&self, seconds: &str, body: &[u8]) -> String {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let mut mac = self.text.clone();
+        let mut mac = hmac::Context::with_key(&self.text);
         [seconds.as_bytes(), b".", body].iter().for_each(|part| mac.update(part));
         let mut header = String::with_capacity(96);
         header.push_str("t=");
         header.push_str(seconds);
         header.push_str(",v1=");
-        for byte in mac.finalize().into_bytes() {
+        for byte in mac.sign().as_ref() {
             header.push(char::from(DIGITS[usize::from(byte >> 4)]));
             header.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
@@ -167,12 +166,12 @@ impl Signer {
 
     /// `v1,<base64>` over `<id>.<seconds>.<body>`.
     fn standard(&self, id: &str, seconds: &str, body: &[u8]) -> String {
-        let mut mac = self.bytes.clone();
+        let mut mac = hmac::Context::with_key(&self.bytes);
         let parts = [id.as_bytes(), b".", seconds.as_bytes(), b".", body];
         parts.iter().for_each(|part| mac.update(part));
         let mut header = String::with_capacity(48);
         header.push_str("v1,");
-        BASE64.encode_string(mac.finalize().into_bytes(), &mut header);
+        BASE64.encode_string(mac.sign(), &mut header);
         header
     }
 }
@@ -184,7 +183,7 @@ mod tests {
     #[test]
     fn both_families_sign_as_their_libraries_expect() {
         let secret: [u8; 32] = std::array::from_fn(|at| at as u8 + 1);
-        let signer = Signer::new(&secret).unwrap();
+        let signer = Signer::new(&secret);
         let body = br#"{"id":"evt_01","object":"event"}"#;
         assert_eq!(
             signer.timestamped("1760000000", body),

@@ -3,20 +3,19 @@
 //! one has ended. Knows only the lock.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// The lock of an inbox. The system releases it at the end of the process, however it ends.
 pub(super) struct Processing {
     inbox: PathBuf,
-    lock: Option<Lock>,
+    lock: Option<File>,
 }
 
 enum Lock {
-    Held {
-        _file: File,
-    },
-    /// The file system has none, or the file cannot be opened: nothing keeps other processes away.
+    Ours(File),
+    OfAnother,
+    /// The file system has none: nothing keeps other processes away.
     Missing,
 }
 
@@ -25,12 +24,18 @@ impl Processing {
         Self { inbox: inbox.to_owned(), lock: None }
     }
 
-    /// Takes the lock if no other process has it.
+    /// Takes the lock if no other process has it. If that fails, such as for too many open files,
+    /// another process may have it.
     pub fn is_ours(&mut self) -> bool {
-        if self.lock.is_none() {
-            self.lock = self.take();
+        if self.lock.is_some() {
+            return true;
         }
-        self.lock.is_some()
+        match self.take().unwrap_or(Lock::OfAnother) {
+            Lock::Ours(file) => self.lock = Some(file),
+            Lock::OfAnother => return false,
+            Lock::Missing => {}
+        }
+        true
     }
 
     pub fn is_held(&self) -> bool {
@@ -41,13 +46,18 @@ impl Processing {
         self.lock = None;
     }
 
-    /// None if another process has it.
-    fn take(&self) -> Option<Lock> {
-        let Ok(file) = self.open() else { return Some(Lock::Missing) };
+    fn take(&self) -> io::Result<Lock> {
+        let file = match self.open() {
+            Err(error) if error.kind() == ErrorKind::IsADirectory => return Ok(Lock::Missing),
+            file => file?,
+        };
         match file.try_lock() {
-            Ok(()) => Some(Lock::Held { _file: file }),
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Error(_)) => Some(Lock::Missing),
+            Ok(()) => Ok(Lock::Ours(file)),
+            Err(TryLockError::WouldBlock) => Ok(Lock::OfAnother),
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
+                Ok(Lock::Missing)
+            }
+            Err(TryLockError::Error(error)) => Err(error),
         }
     }
 
@@ -57,9 +67,15 @@ impl Processing {
         path.push(".lock");
         let path = PathBuf::from(path);
         let is_new = !path.exists();
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
-        if is_new {
-            file.set_permissions(std::fs::metadata(&self.inbox)?.permissions())?;
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = match opened {
+            // Of another user: to lock it, it is enough to read it.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => File::open(&path)?,
+            file => file?,
+        };
+        if is_new && let Ok(inbox) = std::fs::metadata(&self.inbox) {
+            // Another user may have been faster.
+            let _ = file.set_permissions(inbox.permissions());
         }
         Ok(file)
     }

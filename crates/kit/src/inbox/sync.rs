@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use super::slot::Answer;
 use super::{Accepted, Error};
 
-/// Batches that wait for a sync. Beyond it the writer waits.
-const MAX_BATCHES: usize = 4;
+/// Batches that wait for a sync. Beyond it the writer waits, and its next batch grows: each commit
+/// costs pages of its own.
+const MAX_BATCHES: usize = 1;
 
 /// A receipt that is committed, with its answer.
 pub(super) type Receipt = (Answer<Result<Accepted, Error>>, Accepted);

@@ -28,6 +28,11 @@ const BATCH: usize = 256;
 /// Events that the handler of the inbox gets in one commit. A quarter of a batch: receipts wait for
 /// it.
 const APPLY_BATCH: usize = 64;
+/// While events come close together, a batch waits so long for more of them: a commit and its sync
+/// cost far more than an event. An event that comes alone does not wait.
+const COLLECT: Duration = Duration::from_micros(250);
+/// A batch of so many waits for no more.
+const COLLECTED: usize = 64;
 /// How often an idle writer looks for changes of other processes.
 const LOOK: Duration = Duration::from_millis(250);
 /// The shortest pause before an attempt.
@@ -59,6 +64,7 @@ pub(super) fn start(
     let mut writer = Writer {
         syncs,
         is_full: true,
+        is_crowded: false,
         data_version: file::data_version(&file)?,
         file,
         clock,
@@ -100,6 +106,8 @@ struct Writer {
     syncs: Syncs,
     /// Whether SQLite syncs each commit.
     is_full: bool,
+    /// Whether the last batch had several jobs.
+    is_crowded: bool,
     clock: Clock,
     /// For the retention.
     open_time: Clock,
@@ -144,6 +152,7 @@ impl Drop for Writer {
 impl Writer {
     fn run(&mut self) {
         while let Some(jobs) = self.take() {
+            self.is_crowded = jobs.len() > 1;
             let (batch, questions) = split(jobs);
             if !batch.is_empty() {
                 self.commit(batch);
@@ -187,7 +196,13 @@ impl Writer {
     /// The jobs that wait, or none of them if an event may be due. None at the end.
     fn take(&self) -> Option<Vec<Job>> {
         let mut waiting = self.queue.lock();
+        let mut collects = self.is_crowded;
         loop {
+            if collects && (1..COLLECTED).contains(&waiting.jobs.len()) {
+                collects = false;
+                let waited = self.queue.changed.wait_timeout(waiting, COLLECT);
+                waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
             if !waiting.jobs.is_empty() {
                 let count = waiting.jobs.len().min(BATCH);
                 let jobs: Vec<Job> = waiting.jobs.drain(..count).collect();

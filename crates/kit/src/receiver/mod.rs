@@ -264,17 +264,25 @@ impl Receiver {
         let verifier = &self.settings.verifier;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        let header = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
-        let repeated = |name: &&str| headers.get_all(*name).iter().nth(1).is_some();
-        if verifier.headers().iter().any(repeated) {
-            let reason = "header comes twice";
-            return Err(Answer::unsigned(Fault::Malformed { part: Part::Signature, reason }));
+        let names = verifier.headers();
+        let mut signed: Vec<(&str, &[u8])> = Vec::with_capacity(names.len());
+        for (name, value) in headers {
+            let is_name = |own: &&&str| own.eq_ignore_ascii_case(name.as_str());
+            let Some(name) = names.iter().find(is_name) else { continue };
+            if signed.iter().any(|(known, _)| known == name) {
+                let reason = "header comes twice";
+                return Err(Answer::unsigned(Fault::Malformed { part: Part::Signature, reason }));
+            }
+            signed.push((name, value.as_bytes()));
         }
+        let header =
+            |name: &str| signed.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
         let verified = verifier.verify(header, body, now).map_err(|fault| {
             let mut answer = Answer::unsigned(fault);
             // Expensive, and anybody can cause it.
             if self.settings.diagnosed_at.swap(now, Ordering::Relaxed) != now {
-                answer.diagnosis = Some(verifier.diagnose(header, body, now));
+                let any = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+                answer.diagnosis = Some(verifier.diagnose(any, body, now));
             }
             answer
         })?;

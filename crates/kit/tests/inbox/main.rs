@@ -528,7 +528,20 @@ fn one_process_at_a_time_hands_out_events_and_the_next_one_continues() {
 }
 
 #[test]
-fn an_inbox_whose_lock_cannot_be_opened_hands_out_events() {
+fn while_the_lock_cannot_be_taken_another_process_may_have_it() {
+    let place = Place::default();
+    let lock = place.path().with_extension("db.lock");
+    std::os::unix::fs::symlink(&lock, &lock).unwrap();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    let soon = Some(Instant::now() + Duration::from_millis(600));
+    assert!(inbox.next_blocking(soon).is_none());
+    std::fs::remove_file(&lock).unwrap();
+    assert_eq!(inbox.next_blocking(in_time()).unwrap().id, "evt_1");
+}
+
+#[test]
+fn an_inbox_without_a_lock_hands_out_events() {
     let place = Place::default();
     std::fs::create_dir(place.path().with_extension("db.lock")).unwrap();
     let inbox = place.open();

@@ -92,6 +92,18 @@ impl Holdings {
         Holdings(Kind::Some { buckets, until })
     }
 
+    /// The same without these buckets, if it has any of them.
+    pub(crate) fn without(&self, given: impl IntoIterator<Item = Bucket>) -> Option<Holdings> {
+        let Kind::Some { mut buckets, until } = self.0.clone() else { return None };
+        let given = given.into_iter().map(usize::from);
+        let mut had = false;
+        for bucket in given {
+            had |= buckets[bucket] != Holding::None;
+            buckets[bucket] = Holding::None;
+        }
+        had.then_some(Holdings(Kind::Some { buckets, until }))
+    }
+
     /// Whether this process owns everything.
     pub fn is_all(&self) -> bool {
         matches!(self.0, Kind::All)
@@ -180,6 +192,8 @@ mod tests {
         let leaving = Holdings::some([Holding::HandOver(lease)], later);
         assert!(!leaving.serves(scope, now));
         assert_eq!(leaving.lease(scope), Some(lease));
+        assert_eq!(leaving.without([lease.bucket]).map(|held| held.count()), Some(0));
+        assert!(leaving.without([lease.bucket.wrapping_add(1)]).is_none(), "nothing has changed");
         assert!(Holdings::all().serves(scope, later) && Holdings::all().lease(scope).is_none());
         let mut heads: Vec<i64> = (0..=255).map(head_of).collect();
         heads.dedup();

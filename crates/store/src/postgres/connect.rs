@@ -14,6 +14,9 @@ use std::collections::HashMap;
 use std::future::poll_fn;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -23,6 +26,9 @@ use tokio_postgres::{AsyncMessage, Config, Row, Statement};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The same to each of several hosts: the leases of a node end in 12 s, and they are renewed at the
+/// second host or the third while the first is silent.
+const CONNECT_EACH: Duration = Duration::from_millis(1_500);
 /// A server that does not acknowledge for this long is gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Statements that are kept prepared on one connection. Beyond that all are forgotten: clients
@@ -37,13 +43,22 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 /// Where the database is, and how to connect to it.
 #[derive(Clone)]
 pub struct Address {
-    config: Config,
+    hosts: Arc<Hosts>,
     tls: Tls,
     /// A pooler in transaction mode is in between: nothing of a session lasts.
     pooler: bool,
     /// Without the password.
     shown: String,
     schema: Option<String>,
+}
+
+/// The hosts of the URL, of which one accepts writes.
+struct Hosts {
+    configs: Vec<Config>,
+    /// The one that answered last is asked first.
+    first: AtomicUsize,
+    /// How long a connection to one of them may take, with all that belongs to it.
+    within: Duration,
 }
 
 /// What the service itself reads of the URL; the rest is the client's.
@@ -70,7 +85,7 @@ impl Address {
         }
         let (rest, own) = split(url).map_err(refuse)?;
         // The error of the parser names a parameter, never a value.
-        let mut config = Config::from_str(&rest)
+        let config = Config::from_str(&rest)
             .map_err(|error| refuse(format!("the URL cannot be read: {}", cause(&error))))?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(refuse("the URL names no host".to_owned()));
@@ -101,23 +116,38 @@ impl Address {
                 )));
             }
         };
-        config.ssl_mode(mode);
-        // Of several hosts, and at each connection: a replica shows what is old, and a former
-        // primary may come back as one.
-        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT);
-        }
-        config.tcp_user_timeout(SILENCE).keepalives_idle(SILENCE);
-        if config.get_application_name().is_none() {
-            config.application_name("restive");
-        }
-        if let Some(schema) = &own.schema {
-            choose_schema(&mut config, schema, own.pooler).map_err(refuse)?;
+        // A URL that names addresses as well is left to the client.
+        let each: Result<Vec<Config>, _> =
+            each_host(&rest).iter().map(|url| Config::from_str(url)).collect();
+        let mut configs = each.unwrap_or_else(|_| vec![config]);
+        let several = configs.len() > 1;
+        let given = configs[0].get_connect_timeout().copied();
+        let within = match given {
+            Some(given) if several => given,
+            _ if several => CONNECT_EACH,
+            // The client's own limit is for each address and does not include the handshake of TLS.
+            _ => CONNECT * 2,
+        };
+        for config in &mut configs {
+            config.ssl_mode(mode);
+            // Of several hosts, and at each connection: a replica shows what is old, and a former
+            // primary may come back as one.
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            if given.is_none() {
+                config.connect_timeout(CONNECT);
+            }
+            config.tcp_user_timeout(SILENCE).keepalives_idle(SILENCE);
+            if config.get_application_name().is_none() {
+                config.application_name("restive");
+            }
+            if let Some(schema) = &own.schema {
+                choose_schema(config, schema, own.pooler).map_err(refuse)?;
+            }
         }
         let tls = Tls::new(trust, own.roots.as_deref())?;
-        let shown = shown(&config);
-        Ok(Address { config, tls, pooler: own.pooler, shown, schema: own.schema })
+        let shown = shown(&configs[0]);
+        let hosts = Arc::new(Hosts { configs, first: AtomicUsize::new(0), within });
+        Ok(Address { hosts, tls, pooler: own.pooler, shown, schema: own.schema })
     }
 
     /// The schema that the URL names.
@@ -149,19 +179,44 @@ impl Address {
         &self,
         to: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Client, Error> {
-        // The client's own limit is for each host and does not include the handshake of TLS.
-        let connecting = tokio::time::timeout(CONNECT * 2, self.config.connect(self.tls.clone()));
+        let Hosts { configs, first, .. } = &*self.hosts;
+        let (begin, mut failures) = (first.load(Relaxed), Vec::with_capacity(configs.len()));
+        for turn in 0..configs.len() {
+            let at = (begin + turn) % configs.len();
+            match self.connect_to(&configs[at], to.clone()).await {
+                Ok(client) => {
+                    first.store(at, Relaxed);
+                    return Ok(client);
+                }
+                Err(error) => {
+                    // Others begin with the next one, also if this caller waits no longer.
+                    let next = (at + 1) % configs.len();
+                    let _ = first.compare_exchange(at, next, Relaxed, Relaxed);
+                    failures.push(error);
+                }
+            }
+        }
+        Err(all(failures))
+    }
+
+    async fn connect_to(
+        &self,
+        config: &Config,
+        to: Option<mpsc::UnboundedSender<String>>,
+    ) -> Result<Client, Error> {
+        let within = self.hosts.within;
+        let connecting = tokio::time::timeout(within, config.connect(self.tls.clone()));
         let (client, mut connection) = match connecting.await {
             Ok(Ok(connected)) => connected,
             Ok(Err(error)) if is_read_only(&error) => {
-                let asking = tokio::time::timeout(CONNECT * 2, self.why_read_only());
+                let asking = tokio::time::timeout(within, self.why_read_only(config));
                 let reason = asking.await.ok().flatten();
                 let reason = reason.unwrap_or_else(|| cause(&error));
-                return Err(Error::Refused(vec![format!("{} {reason}", self.shown)]));
+                return Err(Error::Refused(vec![format!("{} {reason}", shown(config))]));
             }
-            Ok(Err(error)) => return Err(self.explain(error)),
+            Ok(Err(error)) => return Err(explain(&shown(config), error)),
             Err(_) => {
-                let reason = format!("{} does not answer within {CONNECT:?}", self.shown);
+                let reason = format!("{} does not answer within {within:?}", shown(config));
                 return Err(Error::Unavailable(reason.into()));
             }
         };
@@ -184,8 +239,8 @@ impl Address {
     }
 
     /// Why a server accepts no writes; none if it does not say.
-    async fn why_read_only(&self) -> Option<String> {
-        let mut config = self.config.clone();
+    async fn why_read_only(&self, config: &Config) -> Option<String> {
+        let mut config = config.clone();
         config.target_session_attrs(TargetSessionAttrs::Any);
         let (client, connection) = config.connect(self.tls.clone()).await.ok()?;
         // It ends with the client.
@@ -217,32 +272,61 @@ impl Address {
             }
         }
     }
+}
 
-    /// Why no connection could be made.
-    fn explain(&self, error: tokio_postgres::Error) -> Error {
-        let refused = |what: &str| Error::Refused(vec![format!("{}: {what}", self.shown)]);
-        let Some(state) = error.code().cloned() else {
-            let reason = format!("{}: {}", self.shown, cause(&error));
-            return match error.to_string().contains("TLS") {
-                true => Error::Refused(vec![format!(
-                    "{reason}. See `sslmode` and `sslrootcert` in the URL"
-                )]),
-                false => Error::Unavailable(reason.into()),
-            };
+/// Why no connection to this server could be made.
+fn explain(shown: &str, error: tokio_postgres::Error) -> Error {
+    let refused = |what: &str| Error::Refused(vec![format!("{shown}: {what}")]);
+    let Some(state) = error.code().cloned() else {
+        let reason = format!("{shown}: {}", cause(&error));
+        return match error.to_string().contains("TLS") {
+            true => Error::Refused(vec![format!(
+                "{reason}. See `sslmode` and `sslrootcert` in the URL"
+            )]),
+            false => Error::Unavailable(reason.into()),
         };
-        match state {
-            SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-                refused(&format!("{}. Check user and password of the URL", cause(&error)))
-            }
-            SqlState::INVALID_CATALOG_NAME => {
-                refused(&format!("{}. Create it first: createdb", cause(&error)))
-            }
-            _ => match Error::from(error) {
-                Error::Failed(cause) => refused(&cause.to_string()),
-                other => other,
-            },
+    };
+    match state {
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            refused(&format!("{}. Check user and password of the URL", cause(&error)))
         }
+        SqlState::INVALID_CATALOG_NAME => {
+            refused(&format!("{}. Create it first: createdb", cause(&error)))
+        }
+        _ => match Error::from(error) {
+            Error::Failed(cause) => refused(&cause.to_string()),
+            other => other,
+        },
     }
+}
+
+/// What the failures at several hosts are together. One that may end by itself counts before one
+/// that does not: a replica may become the primary.
+fn all(mut failures: Vec<Error>) -> Error {
+    if failures.len() == 1 {
+        return failures.remove(0);
+    }
+    let is_away = failures.iter().any(|error| matches!(error, Error::Unavailable(_)));
+    let reasons: Vec<String> = failures
+        .iter()
+        .map(|error| match error {
+            Error::Unavailable(source) => source.to_string(),
+            other => other.to_string(),
+        })
+        .collect();
+    match is_away {
+        true => Error::Unavailable(reasons.join("; ").into()),
+        false => Error::Refused(reasons),
+    }
+}
+
+/// A URL for each host of a URL.
+fn each_host(url: &str) -> Vec<String> {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    // As the client reads it: the user and the password end at the first `@`.
+    let (user, rest) = rest.split_at(rest.find('@').map_or(0, |at| at + 1));
+    let (hosts, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{rest}")).collect()
 }
 
 /// Takes the service's own parameters out of a URL.
@@ -636,10 +720,29 @@ mod tests {
             ("postgres://u@db/shop?sslrootcert=/none.pem", "/none.pem"),
             ("postgres://u@db/shop?sslmode=prefer&sslrootcert=/c.pem", "use verify-full"),
             ("postgres://u:x@geheim@db/shop", "write @ as %40"),
+            ("postgres://u:geheim@db,other:port/shop", "cannot be read"),
         ] {
             let refused = refusal(url);
             assert!(refused.contains(reason), "{url}: {refused}");
             assert!(!refused.contains("geheim"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_url_with_several_hosts_has_one_url_for_each() {
+        assert_eq!(each_host("postgres://u:p@db:1/shop?a=b"), ["postgres://u:p@db:1/shop?a=b"]);
+        let several = each_host("postgres://u:p,/?@db-1,[::1]:5433,db-3?a=b,c");
+        let expected = [
+            "postgres://u:p,/?@db-1?a=b,c",
+            "postgres://u:p,/?@[::1]:5433?a=b,c",
+            "postgres://u:p,/?@db-3?a=b,c",
+        ];
+        assert_eq!(several, expected);
+        let address = Address::parse("postgres://u@db-1,db-2:5433/shop").unwrap();
+        let hosts: Vec<String> = address.hosts.configs.iter().map(shown).collect();
+        assert_eq!(hosts, ["postgres://db-1:5432/shop", "postgres://db-2:5433/shop"]);
+        assert_eq!(address.hosts.within, CONNECT_EACH);
+        let slow = Address::parse("postgres://u@db-1,db-2/shop?connect_timeout=4").unwrap();
+        assert_eq!(slow.hosts.within, Duration::from_secs(4));
     }
 }

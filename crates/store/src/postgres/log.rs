@@ -60,6 +60,10 @@ const OF_ALL: &str = select!("seq > $3");
 const OF_SCOPE: &str = select!("seq > $3 AND scope = $4");
 /// Of events that have a number: each of these.
 const THESE: &str = select!("seq = ANY($3)");
+/// What is read of an event but for its texts.
+const ERASES: &str = concat!("SELECT ", erasure::erases!("log"), " FROM log WHERE seq = $1");
+/// An event with all that it has, and nothing of another table.
+const ALONE: &str = "SELECT length(row_to_json(log)::text) FROM log WHERE seq = $1";
 /// The next event, whatever its texts are.
 const NEXT: &str = "SELECT min(seq) FROM log WHERE seq > $1";
 const NEXT_OF_SCOPE: &str = "SELECT min(seq) FROM log WHERE seq > $1 AND scope = $2";
@@ -101,7 +105,7 @@ impl Seen {
     }
 
     fn damaged(seq: i64, error: &Error) -> Seen {
-        if let Some(times) = UNREADABLE.note("damaged") {
+        if let Some(times) = UNREADABLE.note(&seq.to_string()) {
             tracing::error!(
                 seq,
                 %error,
@@ -248,11 +252,32 @@ async fn numbered(client: &Client, seqs: &[i64], limit: i64) -> Result<Vec<Seen>
     let mut rows = Vec::with_capacity(seqs.len());
     for seq in seqs {
         match query(client, THESE, params![limit, 1, vec![*seq]]).await {
-            Err(error) if is_unreadable(&error) => rows.push(Seen::damaged(*seq, &error)),
+            Err(error) if is_unreadable(&error) => {
+                if !is_event_unreadable(client, *seq).await? {
+                    return Err(error);
+                }
+                rows.push(Seen::damaged(*seq, &error));
+            }
             row => rows.extend(row?),
         }
     }
     Ok(rows)
+}
+
+/// Whether the fault is in the event. If it is in the table of what is being erased, each event
+/// looks damaged, and none may be left out.
+async fn is_event_unreadable(client: &Client, seq: i64) -> Result<bool, Error> {
+    match client.query(ERASES, params![seq]).await {
+        // Its texts are what cannot be read.
+        Ok(_) => return Ok(true),
+        Err(error) if is_unreadable(&error) => {}
+        Err(error) => return Err(error),
+    }
+    match client.query(ALONE, params![seq]).await {
+        Ok(_) => Ok(false),
+        Err(error) if is_unreadable(&error) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 async fn query(client: &Client, sql: &str, values: &[Param<'_>]) -> Result<Vec<Seen>, Error> {

@@ -6,6 +6,7 @@ use model::query::{Page, Query};
 use model::record::Scalar;
 use serde_json::json;
 use std::time::Duration;
+use store::postgres::connect::Address;
 
 /// A list that looks at every row of the account.
 fn deep() -> Query {
@@ -65,4 +66,21 @@ async fn a_locked_table_holds_up_its_own_reads_alone() {
     for task in waiting {
         assert_eq!(task.await.unwrap().unwrap(), Some(book.clone()));
     }
+}
+
+/// A host whose machine hangs still accepts connections: the kernel does that.
+#[tokio::test]
+async fn a_host_that_does_not_answer_delays_one_session_alone() {
+    let Some(place) = Place::new() else { return };
+    let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    hangs.set_nonblocking(true).unwrap();
+    let (_, _, host, port, ..) = place.parts();
+    let (own, several) = (format!("{host}:{port}"), hangs.local_addr().unwrap());
+    let address = Address::parse(&place.url.replace(&own, &format!("{several},{own}"))).unwrap();
+    for _ in 0..5 {
+        let client = address.connect().await.unwrap();
+        assert!(client.row("SELECT 1", &[]).await.unwrap().is_some());
+    }
+    let connections = std::iter::from_fn(|| hangs.accept().ok()).count();
+    assert_eq!(connections, 1, "the host that answered is asked first");
 }

@@ -344,6 +344,11 @@ impl Leases {
         let is_done = |leaving: &Leaving| drained.contains(&leaving.lease) || leaving.until <= now;
         let done: Vec<Leaving> =
             self.leaving.values().filter(|one| is_done(one)).copied().collect();
+        // Before another node begins: if the rest of this tick fails, it is published by nobody.
+        self.shared.holdings.send_if_modified(|holdings| {
+            let without = holdings.without(done.iter().map(|one| one.lease.bucket));
+            without.map(|without| *holdings = Arc::new(without)).is_some()
+        });
         for Leaving { lease, to, .. } in &done {
             let values = params![i64::from(lease.bucket), lease.fence, *to];
             self.session()?.client.execute(HAND_OVER, values).await?;

@@ -58,8 +58,8 @@ pub struct Settings {
     /// begun ends before another node begins.
     pub margin: Duration,
     /// A bucket is handed over after this time, even if its work has not ended: what is in flight
-    /// is then cancelled here and repeated there. So it is longer than the longest timeout of an
-    /// endpoint (30 s), with the settlement after it.
+    /// is then cancelled here and repeated there. Most requests have been answered by then; longer,
+    /// and one endpoint that hangs would delay all others of its bucket.
     pub hand_over: Duration,
     /// A statement that takes longer has failed.
     pub patience: Duration,

@@ -141,6 +141,8 @@ impl Side {
         let (mut budgets, mut names) = (Vec::new(), Vec::new());
         for question in questions {
             match question {
+                // Nobody would note what the database gives.
+                Question::Budget(_, answer) if answer.is_closed() => {}
                 Question::Budget(request, answer) => budgets.push((request, answer)),
                 Question::Hold(name, answer) => names.push((name, answer)),
                 Question::Written(scope, answer) => {

@@ -124,3 +124,28 @@ async fn retries_of_damaged_and_missing_events_take_the_place_of_no_other() {
         check(&[3, 4, 5]).await;
     }
 }
+
+/// Each event then looks damaged, and those who leave it out would never see it again.
+#[tokio::test]
+async fn a_fault_in_another_table_leaves_out_no_event() {
+    let Some(place) = Place::new() else { return };
+    let bed = place.open(schema(), None).unwrap();
+    bed.put_all((0..3).map(|n| book("Dune", json!(n)))).await;
+    place.run(
+        "ALTER TABLE erasing RENAME TO erasures; \
+         INSERT INTO erasures (scope, record, upto, answers, seq, delivery, answer) \
+         VALUES (0, 'none', 1, 0, 1, 0, 0); \
+         CREATE VIEW erasing AS SELECT 1 / (scope - scope) AS scope, \
+         (1 / (scope - scope))::text AS record, 1 / (scope - scope) AS upto FROM erasures",
+    );
+    for scope in [None, Some(HERE)] {
+        for max in [1, 100] {
+            let read = bed.store.events(scope, 0, max).await;
+            assert!(read.is_err(), "{read:?}");
+        }
+    }
+    drop(bed);
+    place.run("DROP VIEW erasing; ALTER TABLE erasures RENAME TO erasing");
+    let bed = place.open(schema(), None).unwrap();
+    assert_eq!(bed.store.events(None, 0, 100).await.unwrap().len(), 3);
+}

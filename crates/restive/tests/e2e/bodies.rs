@@ -14,6 +14,8 @@ const SHARE_KIB: u64 = 128 * 1024;
 const BODY_BYTES: usize = 1_000_000;
 /// More uploads than fit into the share.
 const UPLOADS: usize = 200;
+/// The part of each body that is held back.
+const HELD_BACK: usize = 1_000;
 
 fn unlimited() -> Server {
     Start::bookshop().arg("--rate-limit").arg("off").env("RESTIVE_ACCESS_LOG", "off").go()
@@ -26,12 +28,12 @@ fn head(key: &str, bytes: usize) -> String {
     )
 }
 
-/// Sends a request except for the last byte of its body.
+/// Sends a request except for the end of its body.
 fn upload(server: &Server, key: &str) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    let text = [head(key, BODY_BYTES).as_bytes(), &[b' '; BODY_BYTES - 1]].concat();
+    let text = [head(key, BODY_BYTES).as_bytes(), &[b' '; BODY_BYTES - HELD_BACK]].concat();
     // The server may close a refused request before all of it is sent.
     let _ = stream.write_all(&text);
     stream
@@ -58,15 +60,22 @@ fn large_bodies_of_one_account_do_not_block_those_of_another() {
     let before = resident_kib(&server);
     let mut uploads: Vec<TcpStream> = (0..UPLOADS).map(|_| upload(&server, KEY)).collect();
     // The share is used up: the next request is refused before its body is sent, with a reason. A
-    // busy server may not have read all the others yet.
+    // busy server may not have read all the others yet, or given up the first of them (408).
     let mut refusal = String::new();
     eventually("one more is refused", || {
+        // A body of which nothing arrives for 10 s is given up.
+        for stream in &mut uploads {
+            let _ = stream.write_all(b" ");
+        }
         let mut late = TcpStream::connect(server.address).unwrap();
         late.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
         late.write_all(head(KEY, BODY_BYTES).as_bytes()).unwrap();
         let mut answer = vec![0; 4096];
         let count = late.read(&mut answer).unwrap_or(0);
         refusal = String::from_utf8_lossy(&answer[..count]).to_lowercase();
+        if count == 0 {
+            uploads.push(upload(&server, KEY));
+        }
         count > 0
     });
     assert!(refusal.starts_with("http/1.1 503"), "{refusal}");
@@ -82,13 +91,12 @@ fn large_bodies_of_one_account_do_not_block_those_of_another() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // Requests without a body are served for both accounts.
     server.get("/v1/books").expect(200);
-    let refused = uploads.iter_mut().filter_map(|stream| {
-        let text = answered(stream);
-        // On a busy machine, other uploads may have timed out (408).
-        (!text.is_empty() && !text.starts_with("HTTP/1.1 408")).then_some(text)
-    });
-    let refused: Vec<String> = refused.collect();
-    assert!((50..=100).contains(&refused.len()), "{} of {UPLOADS}", refused.len());
+    let answers = uploads.iter_mut().map(answered).filter(|text| !text.is_empty());
+    let (timed_out, refused): (Vec<String>, Vec<String>) =
+        answers.partition(|text| text.starts_with("HTTP/1.1 408"));
+    // What timed out on a busy machine made room for another.
+    let (least, refused) = (50_usize.saturating_sub(timed_out.len()), refused.len());
+    assert!((least..=100).contains(&refused), "{refused} of {}, {timed_out:?}", uploads.len());
     drop(uploads);
     // The account recovers, and the memory returns to the system.
     eventually("the account sends bodies again", || {

@@ -129,20 +129,7 @@ impl Address {
             _ => CONNECT * 2,
         };
         for config in &mut configs {
-            config.ssl_mode(mode);
-            // Of several hosts, and at each connection: a replica shows what is old, and a former
-            // primary may come back as one.
-            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-            if given.is_none() {
-                config.connect_timeout(CONNECT);
-            }
-            config.tcp_user_timeout(SILENCE).keepalives_idle(SILENCE);
-            if config.get_application_name().is_none() {
-                config.application_name("restive");
-            }
-            if let Some(schema) = &own.schema {
-                choose_schema(config, schema, own.pooler).map_err(refuse)?;
-            }
+            complete(config, mode, &own).map_err(refuse)?;
         }
         let tls = Tls::new(trust, own.roots.as_deref())?;
         let shown = shown(&configs[0]);
@@ -363,6 +350,25 @@ fn split(url: &str) -> Result<(String, Own), String> {
     match rest.is_empty() {
         true => Ok((head.to_owned(), own)),
         false => Ok((format!("{head}?{}", rest.join("&")), own)),
+    }
+}
+
+/// Sets what every connection has.
+fn complete(config: &mut Config, mode: SslMode, own: &Own) -> Result<(), String> {
+    config.ssl_mode(mode);
+    // Of several hosts, and at each connection: a replica shows what is old, and a former primary
+    // may come back as one.
+    config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    if config.get_connect_timeout().is_none() {
+        config.connect_timeout(CONNECT);
+    }
+    config.tcp_user_timeout(SILENCE).keepalives_idle(SILENCE);
+    if config.get_application_name().is_none() {
+        config.application_name("restive");
+    }
+    match &own.schema {
+        Some(schema) => choose_schema(config, schema, own.pooler),
+        None => Ok(()),
     }
 }
 

@@ -17,10 +17,13 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Target, String> {
-        // As in other tools: localhost:3000/hook.
-        let whole = match text.contains("://") {
-            true => text.to_owned(),
-            false => format!("http://{text}"),
+        // As in other tools: localhost:3000/hook, and a port alone.
+        let host = text.split('/').next().unwrap_or_default();
+        let is_port = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit());
+        let whole = match (text.contains("://"), is_port) {
+            (true, _) => text.to_owned(),
+            (false, true) => format!("http://localhost:{text}"),
+            (false, false) => format!("http://{text}"),
         };
         let invalid = || "write a URL such as http://localhost:3000/hook".to_owned();
         let url: http::Uri = whole.parse().map_err(|_| invalid())?;
@@ -111,6 +114,7 @@ mod tests {
     fn the_first_route_that_matches_decides() {
         let other: Target = "localhost:3000/hook?a=1".parse().unwrap();
         assert_eq!("[::1]:80".parse::<Target>().unwrap().to_string(), "http://[::1]:80/");
+        assert_eq!("3000/a".parse::<Target>().unwrap().to_string(), "http://localhost:3000/a");
         let routes = ["order.paid=/paid", "order.*=/orders", "book.*=https://books.test:8443"];
         let routes: Vec<Route> = routes.iter().map(|route| route.parse().unwrap()).collect();
         for (kind, expected) in [
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn bad_targets_and_routes_are_refused() {
-        let ports = ["a:xx", "a:", "a:0", "a:70000", "http://[::1]:x/"];
+        let ports = ["a:xx", "a:", "a:0", "a:70000", "70000", "http://[::1]:x/"];
         for text in ["", "ftp://a/b", "http://", "a b", "https://user:pw@a"].iter().chain(&ports) {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }

@@ -245,7 +245,7 @@ impl Engine {
             self.load_replay(*scope, record);
         }
         let endpoints = self.queues.len();
-        tracing::info!(buckets = count, endpoints, "webhooks: serves more accounts");
+        tracing::debug!(buckets = count, endpoints, "webhooks: serves more accounts");
         self.apply_holdings();
     }
 

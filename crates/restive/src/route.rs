@@ -18,7 +18,7 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Target, String> {
         // As in other tools: localhost:3000/hook, and a port alone.
-        let host = text.split('/').next().unwrap_or_default();
+        let host = text.split(['/', '?']).next().unwrap_or_default();
         let is_port = !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_digit());
         let whole = match (text.contains("://"), is_port) {
             (true, _) => text.to_owned(),
@@ -114,7 +114,7 @@ mod tests {
     fn the_first_route_that_matches_decides() {
         let other: Target = "localhost:3000/hook?a=1".parse().unwrap();
         assert_eq!("[::1]:80".parse::<Target>().unwrap().to_string(), "http://[::1]:80/");
-        assert_eq!("3000/a".parse::<Target>().unwrap().to_string(), "http://localhost:3000/a");
+        assert_eq!("3000?a".parse::<Target>().unwrap().to_string(), "http://localhost:3000/?a");
         let routes = ["order.paid=/paid", "order.*=/orders", "book.*=https://books.test:8443"];
         let routes: Vec<Route> = routes.iter().map(|route| route.parse().unwrap()).collect();
         for (kind, expected) in [

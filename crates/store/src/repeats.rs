@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 /// A message that keeps coming is logged this often.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// Different messages that are counted; further ones are logged every time. Causes are few.
+/// Different messages that are counted; all further ones are counted as one.
 const MESSAGES: usize = 16;
+/// In place of the text of a further message.
+const FURTHER: &str = "";
 
 /// The messages of one place in the code.
 #[derive(Debug, Default)]
@@ -34,10 +36,10 @@ impl Repeats {
 
     fn note_at(&self, text: &str, now: Instant) -> Option<u64> {
         let mut messages = self.0.lock();
+        let is_known = |text: &str| messages.iter().any(|message| message.text == text);
+        let text = if is_known(text) || messages.len() < MESSAGES { text } else { FURTHER };
         let Some(known) = messages.iter_mut().find(|message| message.text == text) else {
-            if messages.len() < MESSAGES {
-                messages.push(Message { text: text.to_owned(), logged: now, unlogged: 0 });
-            }
+            messages.push(Message { text: text.to_owned(), logged: now, unlogged: 0 });
             return Some(1);
         };
         known.unlogged += 1;
@@ -77,6 +79,9 @@ mod tests {
         for n in 0..MESSAGES * 2 {
             repeats.note_at(&n.to_string(), start);
         }
-        assert_eq!(repeats.0.lock().len(), MESSAGES);
+        assert_eq!(repeats.0.lock().len(), MESSAGES + 1);
+        let later = start + INTERVAL + INTERVAL;
+        assert_eq!(repeats.note_at("another", later), Some(MESSAGES as u64 + 1));
+        assert_eq!(repeats.note_at("yet another", later), None);
     }
 }

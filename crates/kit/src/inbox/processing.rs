@@ -15,22 +15,25 @@ pub(super) struct Processing {
 enum Lock {
     Ours(File),
     OfAnother,
-    /// The file system has none: nothing keeps other processes away.
+    /// The file system has none, or this user may not open it: nothing keeps other processes away.
     Missing,
 }
+
+/// Errors that pass, beside those that have a kind: EIO, ENFILE and EMFILE, by their numbers on
+/// Linux.
+const PASSING: [i32; 3] = [5, 23, 24];
 
 impl Processing {
     pub fn new(inbox: &Path) -> Self {
         Self { inbox: inbox.to_owned(), lock: None }
     }
 
-    /// Takes the lock if no other process has it. If that fails, such as for too many open files,
-    /// another process may have it.
+    /// Takes the lock if no other process has it.
     pub fn is_ours(&mut self) -> bool {
         if self.lock.is_some() {
             return true;
         }
-        match self.take().unwrap_or(Lock::OfAnother) {
+        match self.take() {
             Lock::Ours(file) => self.lock = Some(file),
             Lock::OfAnother => return false,
             Lock::Missing => {}
@@ -46,18 +49,20 @@ impl Processing {
         self.lock = None;
     }
 
-    fn take(&self) -> io::Result<Lock> {
+    fn take(&self) -> Lock {
+        let without = |error: io::Error| match is_passing(&error) {
+            // Such as too many open files: another process may have it.
+            true => Lock::OfAnother,
+            false => Lock::Missing,
+        };
         let file = match self.open() {
-            Err(error) if error.kind() == ErrorKind::IsADirectory => return Ok(Lock::Missing),
-            file => file?,
+            Ok(file) => file,
+            Err(error) => return without(error),
         };
         match file.try_lock() {
-            Ok(()) => Ok(Lock::Ours(file)),
-            Err(TryLockError::WouldBlock) => Ok(Lock::OfAnother),
-            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {
-                Ok(Lock::Missing)
-            }
-            Err(TryLockError::Error(error)) => Err(error),
+            Ok(()) => Lock::Ours(file),
+            Err(TryLockError::WouldBlock) => Lock::OfAnother,
+            Err(TryLockError::Error(error)) => without(error),
         }
     }
 
@@ -79,4 +84,10 @@ impl Processing {
         }
         Ok(file)
     }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use ErrorKind::{Interrupted, OutOfMemory, QuotaExceeded, StorageFull};
+    matches!(error.kind(), Interrupted | OutOfMemory | QuotaExceeded | StorageFull)
+        || error.raw_os_error().is_some_and(|number| PASSING.contains(&number))
 }

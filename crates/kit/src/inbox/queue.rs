@@ -16,6 +16,9 @@ use crate::event::{Received, Revision};
 /// Reads or changes the file at this time.
 pub(super) type Question = Box<dyn FnOnce(&Connection, i64) + Send>;
 
+/// A batch of so many jobs waits for no more.
+pub(super) const COLLECTED: usize = 64;
+
 /// What the writer is asked to do.
 pub(super) enum Job {
     Accept(Accept),
@@ -124,8 +127,8 @@ impl Queue {
 
     fn push_locked(&self, waiting: &mut Waiting, job: Job) {
         waiting.jobs.push_back(job);
-        // With more of them the writer is awake already.
-        if waiting.jobs.len() == 1 {
+        // With others the writer is awake already, or collects.
+        if matches!(waiting.jobs.len(), 1 | COLLECTED) {
             self.changed.notify_one();
         }
     }

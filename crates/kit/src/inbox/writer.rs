@@ -17,7 +17,7 @@ use super::clock::Clock;
 use super::file::{self, Stored};
 use super::lease::{Claimed, Outcome};
 use super::processing::Processing;
-use super::queue::{Finish, Job, Question, Queue};
+use super::queue::{COLLECTED, Finish, Job, Question, Queue};
 use super::scan::{Scan, Taken};
 use super::slot::Answer;
 use super::sync::{Receipt, Syncs};
@@ -31,8 +31,8 @@ const APPLY_BATCH: usize = 64;
 /// While events come close together, a batch waits so long for more of them: a commit and its sync
 /// cost far more than an event. An event that comes alone does not wait.
 const COLLECT: Duration = Duration::from_micros(250);
-/// A batch of so many waits for no more.
-const COLLECTED: usize = 64;
+/// After a batch that waited in vain, so many do not wait: all that comes at a time was there.
+const IN_VAIN: u32 = 15;
 /// How often an idle writer looks for changes of other processes.
 const LOOK: Duration = Duration::from_millis(250);
 /// The shortest pause before an attempt.
@@ -65,6 +65,7 @@ pub(super) fn start(
         syncs,
         is_full: true,
         is_crowded: false,
+        hurries: 0,
         data_version: file::data_version(&file)?,
         file,
         clock,
@@ -108,6 +109,8 @@ struct Writer {
     is_full: bool,
     /// Whether the last batch had several jobs.
     is_crowded: bool,
+    /// So many batches do not wait for more.
+    hurries: u32,
     clock: Clock,
     /// For the retention.
     open_time: Clock,
@@ -194,14 +197,20 @@ impl Writer {
     }
 
     /// The jobs that wait, or none of them if an event may be due. None at the end.
-    fn take(&self) -> Option<Vec<Job>> {
-        let mut waiting = self.queue.lock();
-        let mut collects = self.is_crowded;
+    fn take(&mut self) -> Option<Vec<Job>> {
+        let queue = self.queue.clone();
+        let mut waiting = queue.lock();
         loop {
-            if collects && (1..COLLECTED).contains(&waiting.jobs.len()) {
-                collects = false;
-                let waited = self.queue.changed.wait_timeout(waiting, COLLECT);
-                waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let here = waiting.jobs.len();
+            if self.is_crowded && (1..COLLECTED).contains(&here) {
+                self.is_crowded = false;
+                if self.hurries > 0 {
+                    self.hurries -= 1;
+                } else {
+                    let waited = queue.changed.wait_timeout(waiting, COLLECT);
+                    waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    self.hurries = if waiting.jobs.len() > here { 0 } else { IN_VAIN };
+                }
             }
             if !waiting.jobs.is_empty() {
                 let count = waiting.jobs.len().min(BATCH);
@@ -222,7 +231,7 @@ impl Writer {
             if wait.is_zero() {
                 return Some(Vec::new());
             }
-            let waited = self.queue.changed.wait_timeout(waiting, wait);
+            let waited = queue.changed.wait_timeout(waiting, wait);
             let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
             waiting = next;
             if timeout.timed_out() && waiting.jobs.is_empty() {

@@ -244,6 +244,17 @@ fn every_event_is_counted_once() {
 }
 
 #[test]
+fn an_event_that_an_earlier_release_stored_is_known_and_no_conflict() {
+    let place = Place::default();
+    let inbox = place.open();
+    inbox.accept_blocking(event("evt_1")).unwrap();
+    change(&place, "UPDATE events SET digest = randomblob(16)");
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Known);
+    change(&place, "UPDATE events SET digest = randomblob(8)");
+    assert_eq!(inbox.accept_blocking(event("evt_1")).unwrap(), Accepted::Conflict);
+}
+
+#[test]
 fn another_process_can_retry_a_dead_letter_of_a_running_inbox() {
     let place = Place::default();
     let inbox = place.open();

@@ -91,12 +91,9 @@ fn large_bodies_of_one_account_do_not_block_those_of_another() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // Requests without a body are served for both accounts.
     server.get("/v1/books").expect(200);
-    let answers = uploads.iter_mut().map(answered).filter(|text| !text.is_empty());
-    let (timed_out, refused): (Vec<String>, Vec<String>) =
-        answers.partition(|text| text.starts_with("HTTP/1.1 408"));
-    // What timed out on a busy machine made room for another.
-    let (least, refused) = (50_usize.saturating_sub(timed_out.len()), refused.len());
-    assert!((least..=100).contains(&refused), "{refused} of {}, {timed_out:?}", uploads.len());
+    let answers: Vec<String> = uploads.iter_mut().map(answered).collect();
+    let held = answers.iter().filter(|text| text.is_empty()).count();
+    assert!((100..=150).contains(&held), "{held} of {}", uploads.len());
     drop(uploads);
     // The account recovers, and the memory returns to the system.
     eventually("the account sends bodies again", || {

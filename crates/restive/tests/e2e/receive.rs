@@ -3,6 +3,7 @@
 use crate::disk::BrokenSync;
 use crate::harness::{Answer, PATIENCE, Server, eventually, executable, run};
 use crate::hostile::resident_kib;
+use crate::shim::{EINVAL, EIO, ENOLCK, ENOTSUP, Faults, fault};
 use crate::sink::{Manner, Sink};
 use model::Timestamp;
 use restive_kit::signature::{Secret, Signer};
@@ -188,6 +189,25 @@ fn an_event_that_could_not_be_synced_is_not_acknowledged_and_stored_once_later()
     let receiving = Receiving::on(&folder, "127.0.0.1:0", SECRET, &["--store-only"]);
     let listed = receiving.list(&["--limit", "1000"]);
     assert_eq!(listed.len(), number + 2, "each is stored, once: {listed:?}");
+}
+
+/// Errors that last mean that the file system has no locks; a second receiver may have this one.
+#[test]
+fn a_file_system_without_locks_processes_what_it_receives() {
+    for (error, passes) in [(EINVAL, false), (ENOLCK, false), (ENOTSUP, false), (EIO, true)] {
+        let (faults, folder) = (Faults::new(), Arc::new(TempDir::new().unwrap()));
+        faults.set(&[fault("lock", error, ".lock$")]);
+        let exec = ["--exec", "cat > /dev/null"];
+        let mut command = Receiving::command(&folder, "127.0.0.1:0", SECRET, &exec);
+        command.envs(faults.env());
+        let receiving = Receiving { server: Server::spawn(command, folder).over("http1") };
+        assert_eq!(receiving.send(&event("evt_1")).status, 200);
+        if passes {
+            receiving.wait_for("pending", 1);
+            faults.clear();
+        }
+        receiving.wait_for("processed", 1);
+    }
 }
 
 #[test]

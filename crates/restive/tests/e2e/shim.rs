@@ -49,11 +49,18 @@ impl Faults {
 
     /// A server with these faults.
     pub fn of(&self, start: Start) -> Start {
-        let text = |path: PathBuf| path.to_str().unwrap().to_owned();
-        start
-            .env("LD_PRELOAD", library().to_str().unwrap())
-            .env("FAULTS", &text(self.file("faults")))
-            .env("FAULTS_SYNCED", &text(self.file("synced")))
+        let with =
+            |start: Start, (name, value): (&str, PathBuf)| start.env(name, value.to_str().unwrap());
+        self.env().into_iter().fold(start, with)
+    }
+
+    /// The environment of a process with these faults.
+    pub fn env(&self) -> [(&'static str, PathBuf); 3] {
+        [
+            ("LD_PRELOAD", library().to_owned()),
+            ("FAULTS", self.file("faults")),
+            ("FAULTS_SYNCED", self.file("synced")),
+        ]
     }
 
     /// From now on these operations fail.

@@ -92,14 +92,15 @@ impl Holdings {
         Holdings(Kind::Some { buckets, until })
     }
 
-    /// The same without these buckets, if it has any of them.
-    pub(crate) fn without(&self, given: impl IntoIterator<Item = Bucket>) -> Option<Holdings> {
+    /// The same without these leases, if it has any of them.
+    pub(crate) fn without(&self, given: impl IntoIterator<Item = Lease>) -> Option<Holdings> {
         let Kind::Some { mut buckets, until } = self.0.clone() else { return None };
-        let given = given.into_iter().map(usize::from);
         let mut had = false;
-        for bucket in given {
-            had |= buckets[bucket] != Holding::None;
-            buckets[bucket] = Holding::None;
+        for lease in given {
+            let holding = &mut buckets[usize::from(lease.bucket)];
+            if holding.lease() == Some(lease) {
+                (had, *holding) = (true, Holding::None);
+            }
         }
         had.then_some(Holdings(Kind::Some { buckets, until }))
     }
@@ -192,8 +193,9 @@ mod tests {
         let leaving = Holdings::some([Holding::HandOver(lease)], later);
         assert!(!leaving.serves(scope, now));
         assert_eq!(leaving.lease(scope), Some(lease));
-        assert_eq!(leaving.without([lease.bucket]).map(|held| held.count()), Some(0));
-        assert!(leaving.without([lease.bucket.wrapping_add(1)]).is_none(), "nothing has changed");
+        assert_eq!(leaving.without([lease]).map(|held| held.count()), Some(0));
+        let former = Lease { fence: 2, ..lease };
+        assert!(leaving.without([former]).is_none(), "nothing has changed");
         assert!(Holdings::all().serves(scope, later) && Holdings::all().lease(scope).is_none());
         let mut heads: Vec<i64> = (0..=255).map(head_of).collect();
         heads.dedup();

@@ -4,6 +4,7 @@
 //! A connection is driven by a task of the runtime on which `Address::connect` was called; the
 //! client may be used from any thread.
 
+use super::hosts::{CONNECT_EACH, CONNECT_LONGEST, Hosts, all, each_host};
 use super::param::Param;
 use super::tls::{Tls, Trust};
 use crate::Error;
@@ -15,8 +16,6 @@ use std::future::poll_fn;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -26,9 +25,6 @@ use tokio_postgres::{AsyncMessage, Config, Row, Statement};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
-/// The same to each of several hosts: the leases of a node end in 12 s, and they are renewed at the
-/// second host or the third while the first is silent.
-const CONNECT_EACH: Duration = Duration::from_millis(1_500);
 /// A server that does not acknowledge for this long is gone.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Statements that are kept prepared on one connection. Beyond that all are forgotten: clients
@@ -50,15 +46,6 @@ pub struct Address {
     /// Without the password.
     shown: String,
     schema: Option<String>,
-}
-
-/// The hosts of the URL, of which one accepts writes.
-struct Hosts {
-    configs: Vec<Config>,
-    /// The one that answered last is asked first.
-    first: AtomicUsize,
-    /// How long a connection to one of them may take, with all that belongs to it.
-    within: Duration,
 }
 
 /// What the service itself reads of the URL; the rest is the client's.
@@ -116,24 +103,27 @@ impl Address {
                 )));
             }
         };
-        // A URL that names addresses as well is left to the client.
         let each: Result<Vec<Config>, _> =
             each_host(&rest).iter().map(|url| Config::from_str(url)).collect();
-        let mut configs = each.unwrap_or_else(|_| vec![config]);
+        let mut configs = match each {
+            Ok(each) if config.get_hostaddrs().is_empty() => each,
+            // The addresses belong to all hosts together.
+            _ => vec![config],
+        };
         let several = configs.len() > 1;
         let given = configs[0].get_connect_timeout().copied();
         let within = match given {
             Some(given) if several => given,
             _ if several => CONNECT_EACH,
             // The client's own limit is for each address and does not include the handshake of TLS.
-            _ => CONNECT * 2,
+            _ => CONNECT_LONGEST,
         };
         for config in &mut configs {
             complete(config, mode, &own).map_err(refuse)?;
         }
         let tls = Tls::new(trust, own.roots.as_deref())?;
         let shown = shown(&configs[0]);
-        let hosts = Arc::new(Hosts { configs, first: AtomicUsize::new(0), within });
+        let hosts = Arc::new(Hosts::new(configs, within));
         Ok(Address { hosts, tls, pooler: own.pooler, shown, schema: own.schema })
     }
 
@@ -166,23 +156,20 @@ impl Address {
         &self,
         to: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Client, Error> {
-        let Hosts { configs, first, .. } = &*self.hosts;
-        let (begin, mut failures) = (first.load(Relaxed), Vec::with_capacity(configs.len()));
-        for turn in 0..configs.len() {
-            let at = (begin + turn) % configs.len();
-            match self.connect_to(&configs[at], to.clone()).await {
+        let mut failures = Vec::new();
+        for asking in self.hosts.asked() {
+            match self.connect_to(asking.config(), to.clone()).await {
                 Ok(client) => {
-                    first.store(at, Relaxed);
+                    asking.answered();
                     return Ok(client);
                 }
                 Err(error) => {
-                    // Others begin with the next one, also if this caller waits no longer.
-                    let next = (at + 1) % configs.len();
-                    let _ = first.compare_exchange(at, next, Relaxed, Relaxed);
+                    asking.pass();
                     failures.push(error);
                 }
             }
         }
+        self.hosts.are_silent();
         Err(all(failures))
     }
 
@@ -191,7 +178,12 @@ impl Address {
         config: &Config,
         to: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Client, Error> {
-        let within = self.hosts.within;
+        let (within, mut config) = (self.hosts.within(), config.clone());
+        if self.hosts.configs.len() > 1 {
+            // Of each address: a name has two where one is of IPv6.
+            config.connect_timeout(within / 2);
+        }
+        let config = &config;
         let connecting = tokio::time::timeout(within, config.connect(self.tls.clone()));
         let (client, mut connection) = match connecting.await {
             Ok(Ok(connected)) => connected,
@@ -287,35 +279,6 @@ fn explain(shown: &str, error: tokio_postgres::Error) -> Error {
     }
 }
 
-/// What the failures at several hosts are together. One that may end by itself counts before one
-/// that does not: a replica may become the primary.
-fn all(mut failures: Vec<Error>) -> Error {
-    if failures.len() == 1 {
-        return failures.remove(0);
-    }
-    let is_away = failures.iter().any(|error| matches!(error, Error::Unavailable(_)));
-    let reasons: Vec<String> = failures
-        .iter()
-        .map(|error| match error {
-            Error::Unavailable(source) => source.to_string(),
-            other => other.to_string(),
-        })
-        .collect();
-    match is_away {
-        true => Error::Unavailable(reasons.join("; ").into()),
-        false => Error::Refused(reasons),
-    }
-}
-
-/// A URL for each host of a URL.
-fn each_host(url: &str) -> Vec<String> {
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    // As the client reads it: the user and the password end at the first `@`.
-    let (user, rest) = rest.split_at(rest.find('@').map_or(0, |at| at + 1));
-    let (hosts, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    hosts.split(',').map(|host| format!("{scheme}://{user}{host}{rest}")).collect()
-}
-
 /// Takes the service's own parameters out of a URL.
 fn split(url: &str) -> Result<(String, Own), String> {
     let (head, query) = url.split_once('?').unwrap_or((url, ""));
@@ -404,7 +367,7 @@ fn choose_schema(config: &mut Config, schema: &str, pooler: bool) -> Result<(), 
     Ok(())
 }
 
-fn shown(config: &Config) -> String {
+pub(super) fn shown(config: &Config) -> String {
     let host = config.get_hosts().first().map_or(String::new(), |host| match host {
         Host::Tcp(name) => name.clone(),
         Host::Unix(path) => path.display().to_string(),
@@ -691,6 +654,12 @@ pub fn is_aborted(error: &Error) -> bool {
 mod tests {
     use super::*;
 
+    impl Address {
+        pub(in crate::postgres) fn hosts(&self) -> Arc<Hosts> {
+            self.hosts.clone()
+        }
+    }
+
     fn refusal(url: &str) -> String {
         match Address::parse(url) {
             Err(error) => error.to_string(),
@@ -732,23 +701,5 @@ mod tests {
             assert!(refused.contains(reason), "{url}: {refused}");
             assert!(!refused.contains("geheim"), "{refused}");
         }
-    }
-
-    #[test]
-    fn a_url_with_several_hosts_has_one_url_for_each() {
-        assert_eq!(each_host("postgres://u:p@db:1/shop?a=b"), ["postgres://u:p@db:1/shop?a=b"]);
-        let several = each_host("postgres://u:p,/?@db-1,[::1]:5433,db-3?a=b,c");
-        let expected = [
-            "postgres://u:p,/?@db-1?a=b,c",
-            "postgres://u:p,/?@[::1]:5433?a=b,c",
-            "postgres://u:p,/?@db-3?a=b,c",
-        ];
-        assert_eq!(several, expected);
-        let address = Address::parse("postgres://u@db-1,db-2:5433/shop").unwrap();
-        let hosts: Vec<String> = address.hosts.configs.iter().map(shown).collect();
-        assert_eq!(hosts, ["postgres://db-1:5432/shop", "postgres://db-2:5433/shop"]);
-        assert_eq!(address.hosts.within, CONNECT_EACH);
-        let slow = Address::parse("postgres://u@db-1,db-2/shop?connect_timeout=4").unwrap();
-        assert_eq!(slow.hosts.within, Duration::from_secs(4));
     }
 }

@@ -7,6 +7,7 @@ mod bounded;
 pub mod cluster;
 pub mod connect;
 mod erasure;
+mod hosts;
 mod idempotency;
 mod layout;
 mod list;

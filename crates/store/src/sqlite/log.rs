@@ -109,7 +109,7 @@ fn readable(row: &Row<'_>) -> Result<Option<Event>, rusqlite::Error> {
         event => return event.map(Some),
     };
     let seq: i64 = row.get(0)?;
-    if let Some(times) = UNREADABLE.note("damaged") {
+    if let Some(times) = UNREADABLE.note(&seq.to_string()) {
         tracing::error!(
             seq,
             %error,

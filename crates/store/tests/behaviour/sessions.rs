@@ -76,7 +76,8 @@ async fn a_host_that_does_not_answer_delays_one_session_alone() {
     hangs.set_nonblocking(true).unwrap();
     let (_, _, host, port, ..) = place.parts();
     let (own, several) = (format!("{host}:{port}"), hangs.local_addr().unwrap());
-    let address = Address::parse(&place.url.replace(&own, &format!("{several},{own}"))).unwrap();
+    let url = place.url.replace(&own, &format!("{several},{own}"));
+    let address = Address::parse(&format!("{url}&connect_timeout=3")).unwrap();
     for _ in 0..5 {
         let client = address.connect().await.unwrap();
         assert!(client.row("SELECT 1", &[]).await.unwrap().is_some());

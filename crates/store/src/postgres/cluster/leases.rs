@@ -346,7 +346,7 @@ impl Leases {
             self.leaving.values().filter(|one| is_done(one)).copied().collect();
         // Before another node begins: if the rest of this tick fails, it is published by nobody.
         self.shared.holdings.send_if_modified(|holdings| {
-            let without = holdings.without(done.iter().map(|one| one.lease.bucket));
+            let without = holdings.without(done.iter().map(|one| one.lease));
             without.map(|without| *holdings = Arc::new(without)).is_some()
         });
         for Leaving { lease, to, .. } in &done {

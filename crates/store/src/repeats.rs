@@ -36,6 +36,9 @@ impl Repeats {
 
     fn note_at(&self, text: &str, now: Instant) -> Option<u64> {
         let mut messages = self.0.lock();
+        if messages.len() >= MESSAGES && !messages.iter().any(|message| message.text == text) {
+            messages.retain(|one| now.saturating_duration_since(one.logged) < INTERVAL);
+        }
         let is_known = |text: &str| messages.iter().any(|message| message.text == text);
         let text = if is_known(text) || messages.len() < MESSAGES { text } else { FURTHER };
         let Some(known) = messages.iter_mut().find(|message| message.text == text) else {
@@ -80,8 +83,7 @@ mod tests {
             repeats.note_at(&n.to_string(), start);
         }
         assert_eq!(repeats.0.lock().len(), MESSAGES + 1);
-        let later = start + INTERVAL + INTERVAL;
-        assert_eq!(repeats.note_at("another", later), Some(MESSAGES as u64 + 1));
-        assert_eq!(repeats.note_at("yet another", later), None);
+        assert_eq!(repeats.note_at("another", start + INTERVAL / 2), None);
+        assert_eq!(repeats.note_at("another", start + INTERVAL * 3), Some(1), "there is room");
     }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Processing {
     inbox: PathBuf,
     lock: Option<File>,
+    /// The file system has locks: no error says otherwise.
+    has_locks: bool,
 }
 
 enum Lock {
@@ -19,13 +21,13 @@ enum Lock {
     Missing,
 }
 
-/// Errors that pass, beside those that have a kind: EIO, ENFILE and EMFILE, by their numbers on
-/// Linux.
-const PASSING: [i32; 3] = [5, 23, 24];
+/// Errors of a file system without locks, or of a lock that this user can never open, beside those
+/// that have a kind: EBADF, EINVAL, EROFS, ENOLCK, ENOSYS and ELOOP, by their numbers on Linux.
+const LASTING: [i32; 6] = [9, 22, 30, 37, 38, 40];
 
 impl Processing {
     pub fn new(inbox: &Path) -> Self {
-        Self { inbox: inbox.to_owned(), lock: None }
+        Self { inbox: inbox.to_owned(), lock: None, has_locks: false }
     }
 
     /// Takes the lock if no other process has it.
@@ -49,21 +51,23 @@ impl Processing {
         self.lock = None;
     }
 
-    fn take(&self) -> Lock {
-        let without = |error: io::Error| match is_passing(&error) {
+    fn take(&mut self) -> Lock {
+        let without = |error: io::Error| match is_lasting(&error) && !self.has_locks {
+            true => Lock::Missing,
             // Such as too many open files: another process may have it.
-            true => Lock::OfAnother,
-            false => Lock::Missing,
+            false => Lock::OfAnother,
         };
         let file = match self.open() {
             Ok(file) => file,
             Err(error) => return without(error),
         };
-        match file.try_lock() {
+        let lock = match file.try_lock() {
             Ok(()) => Lock::Ours(file),
             Err(TryLockError::WouldBlock) => Lock::OfAnother,
-            Err(TryLockError::Error(error)) => without(error),
-        }
+            Err(TryLockError::Error(error)) => return without(error),
+        };
+        self.has_locks = true;
+        lock
     }
 
     /// Who may open the inbox may open its lock.
@@ -86,8 +90,8 @@ impl Processing {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
-    use ErrorKind::{Interrupted, OutOfMemory, QuotaExceeded, StorageFull};
-    matches!(error.kind(), Interrupted | OutOfMemory | QuotaExceeded | StorageFull)
-        || error.raw_os_error().is_some_and(|number| PASSING.contains(&number))
+fn is_lasting(error: &io::Error) -> bool {
+    use ErrorKind::{IsADirectory, PermissionDenied, Unsupported};
+    matches!(error.kind(), IsADirectory | PermissionDenied | Unsupported)
+        || error.raw_os_error().is_some_and(|number| LASTING.contains(&number))
 }

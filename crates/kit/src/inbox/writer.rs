@@ -208,8 +208,10 @@ impl Writer {
                     self.hurries -= 1;
                 } else {
                     let waited = queue.changed.wait_timeout(waiting, COLLECT);
-                    waiting = waited.unwrap_or_else(PoisonError::into_inner).0;
-                    self.hurries = if waiting.jobs.len() > here { 0 } else { IN_VAIN };
+                    let (next, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                    waiting = next;
+                    let in_vain = timeout.timed_out() && waiting.jobs.len() == here;
+                    self.hurries = if in_vain { IN_VAIN } else { 0 };
                 }
             }
             if !waiting.jobs.is_empty() {

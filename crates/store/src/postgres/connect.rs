@@ -4,7 +4,7 @@
 //! A connection is driven by a task of the runtime on which `Address::connect` was called; the
 //! client may be used from any thread.
 
-use super::hosts::{CONNECT_EACH, CONNECT_LONGEST, Hosts, all, each_host};
+use super::hosts::{CONNECT_AGAIN, CONNECT_EACH, Hosts, all, each_host};
 use super::param::Param;
 use super::tls::{Tls, Trust};
 use crate::Error;
@@ -113,10 +113,10 @@ impl Address {
         let several = configs.len() > 1;
         let given = configs[0].get_connect_timeout().copied();
         let within = match given {
-            Some(given) if several => given,
-            _ if several => CONNECT_EACH,
+            Some(given) if several => vec![given],
+            _ if several => vec![CONNECT_EACH, CONNECT_AGAIN],
             // The client's own limit is for each address and does not include the handshake of TLS.
-            _ => CONNECT_LONGEST,
+            _ => vec![CONNECT * 2],
         };
         for config in &mut configs {
             complete(config, mode, &own).map_err(refuse)?;
@@ -157,31 +157,40 @@ impl Address {
         to: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Client, Error> {
         let mut failures = Vec::new();
-        for asking in self.hosts.asked() {
-            match self.connect_to(asking.config(), to.clone()).await {
-                Ok(client) => {
-                    asking.answered();
-                    return Ok(client);
-                }
-                Err(error) => {
-                    asking.pass();
-                    failures.push(error);
+        for within in &self.hosts.within {
+            failures.clear();
+            let mut are_silent = true;
+            for asking in self.hosts.asked() {
+                match self.connect_to(asking.config(), *within, to.clone()).await {
+                    Ok(client) => {
+                        asking.answered();
+                        return Ok(client);
+                    }
+                    Err(error) => {
+                        are_silent &= asking.is_silent(*within);
+                        asking.pass();
+                        failures.push(error);
+                    }
                 }
             }
+            if !are_silent {
+                break;
+            }
         }
-        self.hosts.are_silent();
         Err(all(failures))
     }
 
     async fn connect_to(
         &self,
         config: &Config,
+        within: Duration,
         to: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Client, Error> {
-        let (within, mut config) = (self.hosts.within(), config.clone());
+        let mut config = config.clone();
         if self.hosts.configs.len() > 1 {
-            // Of each address: a name has two where one is of IPv6.
-            config.connect_timeout(within / 2);
+            // Of each address, so that a name may have two. The system repeats a lost packet after
+            // a second.
+            config.connect_timeout(within * 3 / 4);
         }
         let config = &config;
         let connecting = tokio::time::timeout(within, config.connect(self.tls.clone()));

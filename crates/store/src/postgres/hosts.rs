@@ -2,16 +2,16 @@
 //! a connection may take. Connects to none.
 
 use crate::Error;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::time::{Duration, Instant};
 use tokio_postgres::Config;
 
 /// How long a connection to each of several hosts may take, at first: the leases of a node end in
 /// 12 s, and they are renewed at the second host or the third while the first is silent.
 pub const CONNECT_EACH: Duration = Duration::from_millis(1_500);
-/// The longest, whatever is connected to: several addresses of a host, TLS, and the login.
-pub const CONNECT_LONGEST: Duration = Duration::from_secs(10);
+/// The same if none of them has answered: the network is slow.
+pub const CONNECT_AGAIN: Duration = Duration::from_secs(5);
 /// A caller who waits no longer than this for a host has not found it silent.
 const PATIENT: Duration = Duration::from_millis(500);
 
@@ -20,16 +20,14 @@ pub struct Hosts {
     pub configs: Vec<Config>,
     /// The one that answered last is asked first.
     first: AtomicUsize,
-    /// How long a connection to one of them may take, with all that belongs to it.
-    pub within: Duration,
-    /// How often none of them answered since one did: each time, they get twice as long. A slow
-    /// network is not refused for ever.
-    silences: AtomicU32,
+    /// How long a connection to one of them may take, with all that belongs to it: one time after
+    /// the other, if all of them are silent.
+    pub within: Vec<Duration>,
 }
 
 impl Hosts {
-    pub fn new(configs: Vec<Config>, within: Duration) -> Hosts {
-        Hosts { configs, first: AtomicUsize::new(0), within, silences: AtomicU32::new(0) }
+    pub fn new(configs: Vec<Config>, within: Vec<Duration>) -> Hosts {
+        Hosts { configs, first: AtomicUsize::new(0), within }
     }
 
     /// In the order in which they are to be asked.
@@ -40,16 +38,6 @@ impl Hosts {
             at: (first + turn) % count,
             began: Instant::now(),
         })
-    }
-
-    /// None has answered.
-    pub fn are_silent(&self) {
-        self.silences.fetch_add(1, Relaxed);
-    }
-
-    pub fn within(&self) -> Duration {
-        let times = 1_u32 << self.silences.load(Relaxed).min(8);
-        self.within.saturating_mul(times).min(CONNECT_LONGEST.max(self.within))
     }
 }
 
@@ -73,6 +61,11 @@ impl Asking<'_> {
         &self.hosts.configs[self.at]
     }
 
+    /// Whether the host has taken long to say that it cannot be used, or said nothing.
+    pub fn is_silent(&self, within: Duration) -> bool {
+        self.began.elapsed() >= within / 2
+    }
+
     pub fn pass(&self) {
         let next = (self.at + 1) % self.hosts.configs.len();
         let _ = self.hosts.first.compare_exchange(self.at, next, Relaxed, Relaxed);
@@ -80,7 +73,6 @@ impl Asking<'_> {
 
     pub fn answered(self) {
         self.hosts.first.store(self.at, Relaxed);
-        self.hosts.silences.store(0, Relaxed);
         std::mem::forget(self);
     }
 }
@@ -133,30 +125,28 @@ mod tests {
         let two = hosts("postgres://u@db-1,db-2:5433/shop");
         let names: Vec<String> = two.configs.iter().map(shown).collect();
         assert_eq!(names, ["postgres://db-1:5432/shop", "postgres://db-2:5433/shop"]);
-        assert_eq!(two.within, CONNECT_EACH);
+        assert_eq!(two.within, [CONNECT_EACH, CONNECT_AGAIN]);
         let slow = hosts("postgres://u@db-1,db-2/shop?connect_timeout=4");
-        assert_eq!(slow.within, Duration::from_secs(4));
+        assert_eq!(slow.within, [Duration::from_secs(4)]);
         let named = hosts("postgres://u@a,b/shop?hostaddr=10.0.0.1,10.0.0.2");
         assert_eq!(named.configs.len(), 1, "the addresses belong to both");
     }
 
     #[test]
-    fn hosts_of_which_none_answers_get_more_time() {
-        let hosts = Hosts::new(vec![Config::new(), Config::new()], CONNECT_EACH);
-        let mut longest = Duration::ZERO;
-        for _ in 0..10 {
-            assert!(hosts.within() >= longest);
-            longest = hosts.within();
-            hosts.are_silent();
-        }
-        assert_eq!(longest, CONNECT_LONGEST);
+    fn the_host_that_answered_last_is_asked_first_and_one_that_was_silent_last() {
+        let hosts = Hosts::new(vec![Config::new(), Config::new()], vec![CONNECT_EACH]);
         let asking = |at: usize, began: Instant| Asking { hosts: &hosts, at, began };
-        let now = Instant::now();
-        asking(1, now).answered();
-        assert_eq!((hosts.within(), hosts.first.load(Relaxed)), (CONNECT_EACH, 1));
-        drop(asking(1, now));
-        assert_eq!(hosts.first.load(Relaxed), 1, "it was not asked for long");
-        drop(asking(1, now - PATIENT));
-        assert_eq!(hosts.first.load(Relaxed), 0);
+        let first = || hosts.asked().next().map(|asking| asking.at);
+        asking(1, Instant::now()).answered();
+        assert_eq!(first(), Some(1));
+        let long_ago = Instant::now() - PATIENT;
+        drop(asking(0, long_ago));
+        assert_eq!(first(), Some(1), "another one was silent");
+        drop(asking(1, long_ago));
+        assert_eq!(first(), Some(0));
+        drop(asking(0, Instant::now() + PATIENT));
+        assert_eq!(first(), Some(0), "it was not asked for long");
+        assert!(asking(0, long_ago).is_silent(PATIENT * 2));
+        assert!(!asking(0, long_ago).is_silent(PATIENT * 60));
     }
 }
